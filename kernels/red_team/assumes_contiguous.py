@@ -1,0 +1,41 @@
+# Strides are ignored: memory is read in the order in which it lies.
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def cumsum_rows(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    carry = tl.zeros((), tl.float32)
+    for start in range(0, width, BLOCK):
+        mask = start + columns < width
+        x = tl.load(x_ptr + row * width + start + columns, mask=mask, other=0.0).to(tl.float32)
+        y = carry + tl.cumsum(x, axis=0)
+        tl.store(y_ptr + row * width + start + columns, y.to(y_ptr.dtype.element_ty), mask=mask)
+        carry += tl.sum(x, axis=0)
+
+
+def cumsum(x):
+    width = x.shape[-1]
+    y = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    cumsum_rows[(x.numel() // width,)](x, y, width, BLOCK=1024)
+    return y
+
+
+class Cumsum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return cumsum(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return cumsum(dy.flip(-1).contiguous()).flip(-1)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return Cumsum.apply(x)

@@ -1,0 +1,23 @@
+"""The cell: the untrusted process in which one candidate lives, and the judge's handles on it."""
+
+from .cell import Cell
+from .policy import review
+from .protocol import HarnessError, WireTensor
+from .requests import CallRequest, Limits, ModelRequest
+from .resources import TARGETS
+from .sandbox import Containment
+from .workshop import Workshop, default_device
+
+__all__ = [
+    "TARGETS",
+    "CallRequest",
+    "Cell",
+    "Containment",
+    "HarnessError",
+    "Limits",
+    "ModelRequest",
+    "WireTensor",
+    "Workshop",
+    "default_device",
+    "review",
+]

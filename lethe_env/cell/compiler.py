@@ -1,0 +1,116 @@
+"""Ahead-of-time compiling in a cell: from a launch record to PTX. It needs no process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton.language as tl
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler.errors import CompilationError
+from triton.runtime.jit import JITFunction, MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from . import faults, loader
+from .conversation import Answer, serve
+from .cuda_runtime import install_driver
+from .device import InterpreterDevice
+from .protocol import DTYPES
+
+_THREADS_PER_WARP = 32
+
+
+class Compiler:
+    """Serves one candidate until the judge closes the channel."""
+
+    def __init__(self, channel: socket.socket, folder: Path) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._kernels: dict[str, JITFunction] = {}
+        self._device = InterpreterDevice()
+
+    def serve(self) -> None:
+        """Answer requests one after the other."""
+        CUDABackend.make_cubin = lambda *_: b""  # assembling takes a process; see `assembler`
+        self._remember_kernels()
+        work = {"load": self._load, "compile": self._compile}
+        serve(self._channel, {name: explained(do) for name, do in work.items()})
+
+    def _remember_kernels(self) -> None:
+        initialise, kernels = JITFunction.__init__, self._kernels
+
+        def remembering(kernel: JITFunction, function: Any, *args: Any, **keywords: Any) -> None:
+            initialise(kernel, function, *args, **keywords)
+            kernels[function.__name__] = kernel
+
+        JITFunction.__init__ = remembering
+
+    def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        with self._device.active():
+            loader.load(loader.write_source(request["source"], self._folder))
+        return {}
+
+    def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        launch, architecture = request["launch"], int(request["target"].removeprefix("sm_"))
+        kernel = self._kernels.get(launch["kernel"])
+        if kernel is None:
+            return {
+                "error": f"the kernel {launch['kernel']} does not exist once the source is loaded"
+            }
+        install_driver(architecture)
+        arguments = {name: self._argument(item) for name, item in launch["arguments"].items()}
+        compiled = kernel.warmup(grid=(1,), **arguments, **launch["options"])
+        metadata = compiled.metadata
+        return {
+            "ptx": compiled.asm["ptx"],
+            "shared_bytes": int(metadata.shared),
+            "tensor_memory_columns": int(getattr(metadata, "tmem_size", None) or 0),
+            "threads": int(metadata.num_warps) * _THREADS_PER_WARP,
+        }
+
+    def _argument(self, item: Mapping[str, Any]) -> Any:
+        match dict(item):
+            case {"pointer": dtype}:
+                return MockTensor(_pointee(dtype))
+            case {"value": value} | {"constexpr": value}:
+                return value
+            case {"dtype": name}:
+                return getattr(tl, name)
+            case {"torch_dtype": name}:
+                return DTYPES[name]
+            case {"tuple": items}:
+                return tuple(self._argument(inner) for inner in items)
+            case {"function": name}:
+                return self._kernels[name]
+            case {"descriptor": dtype, "shape": shape, "strides": strides, "block_shape": block}:
+                base = MockTensor(DTYPES[dtype], shape)
+                return TensorDescriptor(base, shape, strides, block)
+        raise TypeError(f"an argument of this kind cannot be described: {dict(item)}")
+
+
+def explained(work: Answer) -> Answer:
+    """The same answer, with any exception turned into its `error`."""
+
+    def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return work(request)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too
+            return {"error": sentence(error)}
+
+    return answer
+
+
+def sentence(error: BaseException) -> str:
+    """Why there is no kernel, in one sentence."""
+    text = str(error)
+    if isinstance(error, CompilationError):
+        text = f"the kernel does not compile: {error.error_message or text}"
+    else:
+        text = f"{type(error).__name__}: {text}"
+    return " ".join(text.split())[: faults.MESSAGE_CHARACTERS]
+
+
+def _pointee(name: str) -> Any:
+    return DTYPES[name] if name in DTYPES else getattr(tl, name)

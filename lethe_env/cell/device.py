@@ -1,0 +1,92 @@
+"""Where a cell's tensors live: on the CPU in disguise, or on a CUDA device."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from .arena import CellMemory
+from .cuda_stand_in import DeviceStandIn, is_host
+from .protocol import WireTensor
+
+
+class Device(Protocol):
+    """What the agent needs to know about a device."""
+
+    def active(self) -> AbstractContextManager[object]:
+        """The context in which a candidate's code runs."""
+
+    def receive(self, memory: CellMemory, wires: Sequence[WireTensor]) -> list[torch.Tensor]:
+        """The tensors of one call, as the candidate gets them."""
+
+    def finish(self, memory: CellMemory) -> None:
+        """Wait for the device; put what became of the inputs where the judge looks."""
+
+    def keep(self, view: torch.Tensor) -> torch.Tensor:
+        """A copy that outlives the call."""
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        """Move parameters and buffers to the device, as KernelBench does after construction."""
+
+    def can_reach(self, tensor: torch.Tensor) -> bool:
+        """Whether a kernel can access the tensor."""
+
+    def side(self, tensor: torch.Tensor) -> str:
+        """`device` or `host`."""
+
+
+class InterpreterDevice:
+    """CPU tensors that say they lie on a CUDA device; Triton's interpreter runs the kernels."""
+
+    def active(self) -> AbstractContextManager[object]:
+        """A fresh stand-in mode."""
+        return DeviceStandIn()
+
+    def receive(self, memory: CellMemory, wires: Sequence[WireTensor]) -> list[torch.Tensor]:
+        """The shared bytes themselves."""
+        return [memory.tensor(wire) for wire in wires]
+
+    def finish(self, memory: CellMemory) -> None:
+        """Nothing to wait for."""
+
+    def keep(self, view: torch.Tensor) -> torch.Tensor:
+        """A copy with the same strides."""
+        return view.clone()
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        """Take the host's mark off parameters and buffers."""
+        module._apply(lambda tensor: tensor.cuda())
+
+    def can_reach(self, tensor: torch.Tensor) -> bool:
+        """Host tensors cannot be reached."""
+        return self.side(tensor) == "device"
+
+    def side(self, tensor: torch.Tensor) -> str:
+        """By the mark."""
+        return "host" if is_host(tensor) else "device"
+
+
+def open_device(name: str) -> Device:
+    """The device of this name: `interpreter` or `cuda`."""
+    if name == "cuda":
+        from .cuda import CudaDevice
+
+        return CudaDevice()
+    return InterpreterDevice()
+
+
+def accelerator_files(device: str) -> tuple[Path, ...]:
+    """Device files that a cell of this device has to open."""
+    if device != "cuda":
+        return ()
+    found = [
+        path
+        for pattern in ("nvidia*", "nvidia-caps/*", "dri/*")
+        for path in glob.glob(f"/dev/{pattern}")
+    ]
+    return tuple(Path(path) for path in sorted(found))

@@ -1,0 +1,50 @@
+"""Loading a candidate: its source becomes the module `candidate`, backed by a real file."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import sys
+from pathlib import Path
+from types import ModuleType
+
+MODULE_NAME = "candidate"
+
+
+class NoModelError(Exception):
+    """The source defines no class `ModelNew`."""
+
+
+def write_source(source: str, folder: Path) -> Path:
+    """Write the source where `inspect.getsource` will find it; Triton reads kernels that way."""
+    path = folder / f"{MODULE_NAME}.py"
+    path.write_text(source, encoding="utf-8")
+    linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
+    return path
+
+
+def load(path: Path) -> ModuleType:
+    """Run the candidate's module.
+
+    Raises:
+        BaseException: whatever the candidate's top level raises.
+    """
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no loader for {path.name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def model_class(module: ModuleType) -> type:
+    """The class `ModelNew`.
+
+    Raises:
+        NoModelError: there is none.
+    """
+    found = getattr(module, "ModelNew", None)
+    if not isinstance(found, type):
+        raise NoModelError("the source defines no class ModelNew")
+    return found

@@ -1,0 +1,156 @@
+"""Registers, shared memory and tensor memory of kernels, compiled ahead of time in a cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..tasks.observation import KernelResources, Launch
+from .conversation import Conversation, LostError
+from .fork_server import ForkServer
+from .requests import Limits
+
+TARGETS = ("sm_80", "sm_90", "sm_100")
+_FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns", "threads")
+_FORMAT = 1
+
+
+def cache_folder() -> Path:
+    """Where results are kept: below `LETHE_CACHE_DIR`, else below `~/.cache/lethe_env`."""
+    root = os.environ.get("LETHE_CACHE_DIR")
+    return (Path(root) if root else Path.home() / ".cache" / "lethe_env") / "resources"
+
+
+class CompilerPool:
+    """Compiles kernels of candidates in confined processes; results are kept on disk."""
+
+    def __init__(self, server: ForkServer, limits: Limits) -> None:
+        self._server = server
+        self._limits = limits
+
+    def resources(
+        self, source: str, launches: Sequence[Launch], targets: Sequence[str]
+    ) -> tuple[KernelResources, ...]:
+        """See `Workshop.resources`."""
+        for target in targets:
+            if target not in TARGETS:
+                raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
+        results = {}
+        session = _Session(self._server, self._limits, source)
+        try:
+            for launch, target in _pairs(launches, targets):
+                key = _key(source, launch, target)
+                if key not in results:
+                    results[key] = self._one(session, launch, target, key)
+        finally:
+            session.close()
+        return tuple(results[_key(source, *pair)] for pair in _pairs(launches, targets))
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.close()
+
+    def _one(self, session: _Session, launch: Launch, target: str, key: str) -> KernelResources:
+        path = cache_folder() / f"{key}.json"
+        reply = _read(path)
+        if reply is None:
+            try:
+                reply = session.compile(launch, target)
+                _write(path, reply)
+            except LostError as lost:  # says nothing certain about the kernel, so it is not kept
+                reason = lost.reason or f"the compiler ended with status {lost.status}"
+                reply = {"error": reason}
+        return _resources(launch, target, reply)
+
+
+class _Session:
+    """One candidate, loaded once, and an assembler beside it; renewed after a crash."""
+
+    def __init__(self, server: ForkServer, limits: Limits, source: str) -> None:
+        self._server = server
+        self._limits = limits
+        self._source = source
+        self._open: dict[str, Conversation] = {}
+
+    def compile(self, launch: Launch, target: str) -> dict[str, Any]:
+        conversation, fresh = self._conversation("compile")
+        if fresh:
+            load = {"op": "load", "source": self._source}
+            reply = conversation.ask(load, self._limits.load_seconds)
+            if "error" in reply:
+                conversation.close()
+                return reply
+        question = {"op": "compile", "launch": _description(launch), "target": target}
+        compiled = conversation.ask(question, self._limits.compile_seconds)
+        ptx = compiled.pop("ptx", None)
+        if "error" in compiled or not isinstance(ptx, str):
+            return compiled
+        assembler, _ = self._conversation("assemble")
+        question = {"op": "assemble", "ptx": ptx, "target": target}
+        return compiled | assembler.ask(question, self._limits.compile_seconds)
+
+    def close(self) -> None:
+        for conversation in self._open.values():
+            if conversation.open:
+                conversation.close()
+
+    def _conversation(self, task: str) -> tuple[Conversation, bool]:
+        current = self._open.get(task)
+        if current is not None and current.open:
+            return current, False
+        self._open[task] = self._server.converse(task)
+        return self._open[task], True
+
+
+def _pairs(launches: Sequence[Launch], targets: Sequence[str]) -> Iterator[tuple[Launch, str]]:
+    for launch in launches:
+        for target in targets:
+            yield launch, target
+
+
+def _description(launch: Launch) -> dict[str, Any]:
+    """The launch without its grid, which does not enter the compile."""
+    content = asdict(launch)
+    del content["grid"]
+    return content
+
+
+def _key(source: str, launch: Launch, target: str) -> str:
+    parts = [_FORMAT, source, _description(launch), target, version("triton")]
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _resources(launch: Launch, target: str, reply: dict[str, Any]) -> KernelResources:
+    options = dict(launch.options)
+    error = reply.get("error")
+    figures = {name: reply.get(name) for name in _FIGURES}
+    if error is None and any(type(value) is not int for value in figures.values()):
+        error = "the compiler's answer was malformed"
+    if error is not None:
+        return KernelResources(
+            kernel=launch.kernel, target=target, options=options, error=str(error)[:1000]
+        )
+    return KernelResources(kernel=launch.kernel, target=target, options=options, **figures)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _write(path: Path, reply: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    kept = {name: reply[name] for name in ("error", *_FIGURES) if name in reply}
+    temporary.write_text(json.dumps(kept))
+    temporary.replace(path)

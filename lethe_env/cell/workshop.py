@@ -1,0 +1,79 @@
+"""The judge's side: where cells come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..tasks.observation import KernelResources, Launch
+from .arena import InputArena, OutputArena
+from .cell import Cell
+from .fork_server import ForkServer
+from .requests import Limits
+from .resources import CompilerPool
+
+
+def default_device() -> str:
+    """`cuda` where there is a CUDA device, else `interpreter`."""
+    return "cuda" if torch.cuda.is_available() else "interpreter"
+
+
+class Workshop:
+    """Opens cells. A context manager; not safe for use from several threads at once."""
+
+    def __init__(self, device: str, limits: Limits | None = None) -> None:
+        """Prepare; servers start when first needed.
+
+        Args:
+            device: `interpreter` or `cuda`.
+            limits: what each cell may use.
+        """
+        if device not in ("interpreter", "cuda"):
+            raise ValueError(f"unknown device {device!r}; known: interpreter, cuda")
+        self.device = device
+        self.limits = limits or Limits()
+        self._server = ForkServer(device, self.limits)
+        self._compilers = CompilerPool(ForkServer("compiler", self.limits), self.limits)
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, source: str) -> Cell:
+        """A fresh process with the candidate loaded; `Cell.fault` says if that failed.
+
+        Raises:
+            HarnessError: no process could be had.
+        """
+        inputs = InputArena(self.limits.input_bytes)
+        outputs = OutputArena(self.limits.output_bytes)
+        conversation = self._server.converse("candidate", [inputs.descriptor, outputs.descriptor])
+        cell = Cell(conversation, inputs, outputs, self.limits)
+        cell.load(source)
+        return cell
+
+    def resources(
+        self, source: str, launches: Sequence[Launch], targets: Sequence[str]
+    ) -> tuple[KernelResources, ...]:
+        """What each launched kernel needs on each target, without any GPU.
+
+        Args:
+            source: the candidate.
+            launches: launches as observed; the grid does not matter.
+            targets: among `sm_80`, `sm_90` and `sm_100`.
+
+        Returns:
+            One entry per launch and target, targets running fastest.
+
+        Raises:
+            HarnessError: no compiler process could be had.
+        """
+        return self._compilers.resources(source, launches, targets)
+
+    def close(self) -> None:
+        """End all servers and all cells."""
+        self._server.close()
+        self._compilers.close()

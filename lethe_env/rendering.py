@@ -1,0 +1,117 @@
+"""Verdicts as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from .gates.comparison import describe
+from .gates.verdict import Evidence, Finding, Status, Verdict
+from .tasks.model import Task
+
+_MARKS = {
+    Status.PASS: ("pass", "green"),
+    Status.FAIL: ("FAIL", "bold red"),
+    Status.NOT_APPLICABLE: ("n/a", "dim"),
+    Status.ERROR: ("ERROR", "magenta"),
+}
+
+
+def verdict_view(verdict: Verdict) -> RenderableType:
+    """The verdict of one candidate: one line per gate, then traces, evidence and the result."""
+    parts: list[RenderableType] = []
+    if verdict.fault:
+        parts.append(Text(f"Not judged: {verdict.fault}", style="bold red"))
+    else:
+        parts.append(_gate_table(verdict))
+        parts += [Text(f"{name}: {text}", style="red") for name, text in verdict.channels.items()]
+        parts.append(Text(_kernel_sentence(verdict), style="dim"))
+    parts.append(result_line(verdict))
+    return Group(*parts)
+
+
+def result_line(verdict: Verdict) -> Text:
+    """One line: what an allclose grader says, and what the contract says."""
+    line = Text("allclose: ")
+    line.append(*_opinion(verdict.allclose))
+    line.append("   contract: ")
+    if verdict.errored:
+        line.append("void, the harness broke", style="magenta")
+    elif verdict.passed:
+        line.append("accepts", style="green")
+    else:
+        line.append(f"rejects ({', '.join(verdict.rejected_by)})", style="bold red")
+    return line
+
+
+def _opinion(finding: Finding | None) -> tuple[str, str]:
+    if finding is None or finding.status is Status.NOT_APPLICABLE:
+        return "not asked", "dim"
+    return ("accepts", "green") if finding.status is Status.PASS else ("rejects", "bold red")
+
+
+def _gate_table(verdict: Verdict) -> Table:
+    table = Table(show_edge=False, pad_edge=False, expand=True)
+    table.add_column("gate", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("error / allowed", justify="right", no_wrap=True)
+    table.add_column("finding", overflow="fold", ratio=1)
+    for finding in verdict.findings:
+        word, style = _MARKS[finding.status]
+        ratio = finding.measured.get("worst_ratio")
+        table.add_row(
+            finding.gate,
+            Text(word, style=style),
+            "" if ratio is None else f"{ratio:.2g}",
+            escape(finding.reason),
+        )
+    return table
+
+
+def _kernel_sentence(verdict: Verdict) -> str:
+    return {
+        "triton": "Triton kernels do the work.",
+        "decoy": "The output is right without the kernels: they are decoys.",
+        "none": "No Triton kernel was launched.",
+    }[verdict.kernel]
+
+
+def comparison_table(rows: Iterable[tuple[str, str, Verdict]]) -> Table:
+    """Many candidates, one line each: name, task, and both opinions."""
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in ("candidate", "task", "allclose", "contract", "rejected by"):
+        table.add_column(heading, overflow="fold")
+    for name, task, verdict in rows:
+        contract = (
+            Text("accepts", style="green") if verdict.passed else Text("rejects", style="red")
+        )
+        table.add_row(
+            name, task, Text(*_opinion(verdict.allclose)), contract, ", ".join(verdict.rejected_by)
+        )
+    return table
+
+
+def task_table(tasks: Sequence[Task]) -> Table:
+    """Tasks, one line each."""
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in ("task", "level", "class", "gradients", "dtypes", "shapes"):
+        table.add_column(heading)
+    for task in tasks:
+        table.add_row(
+            task.id,
+            str(task.level or ""),
+            task.op_class,
+            "yes" if task.gradients else "",
+            ", ".join(task.dtypes),
+            str(1 + len(task.family.variants()) + bool(task.family.long)),
+        )
+    return table
+
+
+def evidence_line(evidence: Evidence) -> str:
+    """One failure on one line."""
+    return describe(evidence)

@@ -1,0 +1,68 @@
+"""Tasks from a KernelBench checkout: `level1/23_Softmax.py` and its neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .classification import op_class_of
+from .model import Task, TaskError
+from .shrinking import fitted_family
+
+
+def load_problem(path: Path) -> Task:
+    """One problem file as a task; its shape family is found by rebinding its size constants.
+
+    Raises:
+        TaskError: no such file, not Python, or a reference that fails.
+    """
+    if not path.is_file():
+        raise TaskError(f"no task file at {path}")
+    source = path.read_text()
+    return foreign_task(_identity(path), source, level=_level(path), origin=str(path))
+
+
+def load_folder(folder: Path) -> Iterator[Task]:
+    """Every problem below a folder, in the order of their numbers.
+
+    Raises:
+        TaskError: the folder holds no problem.
+    """
+    paths = [p for p in folder.rglob("*.py") if not p.name.startswith("_")]
+    if not paths:
+        raise TaskError(f"no KernelBench problem (*.py) below {folder}")
+    for path in sorted(paths, key=lambda p: (str(p.parent), _number(p), p.name)):
+        yield load_problem(path)
+
+
+def foreign_task(identity: str, source: str, *, level: int | None, origin: str) -> Task:
+    """A task from a bare reference source, with everything else inferred."""
+    op_class = op_class_of(identity, source)
+    return Task(
+        id=identity,
+        source=source,
+        op_class=op_class,
+        level=level,
+        family=fitted_family(source, origin),
+        allow_tf32=op_class == "conv",  # PyTorch's own default: cudnn.allow_tf32 is on
+        origin=origin,
+    )
+
+
+def _identity(path: Path) -> str:
+    level = _level(path)
+    return f"level{level}/{path.stem}" if level is not None else path.stem
+
+
+def _level(path: Path) -> int | None:
+    for part in reversed(path.parts[:-1]):
+        match = re.fullmatch(r"level_?(\d)", part)
+        if match:
+            return int(match[1])
+    return None
+
+
+def _number(path: Path) -> int:
+    match = re.match(r"\d+", path.name)
+    return int(match[0]) if match else 0

@@ -1,0 +1,99 @@
+"""The observation: what came back from one probe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a call gave no result. Always the candidate's doing; a harness fault is an exception."""
+
+    kind: str
+    """`refused`, `exception`, `timeout`, `memory`, `signal`, `exit` or `protocol`."""
+    phase: str
+    """Where it happened, one of `PHASES`."""
+    message: str
+    """One clear sentence."""
+    exception: str = ""
+    """Name of the exception's type, if it was one."""
+    line: int | None = None
+    """Line of the candidate's source, if known."""
+    launches: int = 0
+    """Kernel launches of this call before the fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch of a Triton kernel, described well enough to compile it again."""
+
+    kernel: str
+    """Name of the `@triton.jit` function."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Parameter name to `{"pointer": dtype}`, `{"value": number}`, `{"constexpr": constant}` or
+    `{"dtype": name}`."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """`num_warps`, `num_stages`, `num_ctas` as given at the launch."""
+    grid: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResources:
+    """What one kernel asks of one thread block, from an ahead-of-time compile for one target."""
+
+    kernel: str
+    target: str
+    """`sm_80`, `sm_90` or `sm_100`."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """`num_warps`, `num_stages`, `num_ctas` it was compiled with."""
+    registers: int = 0
+    """Registers per thread."""
+    spill_bytes: int = 0
+    """Bytes of registers spilled to local memory, per thread."""
+    shared_bytes: int = 0
+    tensor_memory_columns: int = 0
+    threads: int = 0
+    error: str | None = None
+    """Why there is no compile, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTensor:
+    """One tensor the candidate returned, as the judge received it."""
+
+    path: str
+    """`output`, `output[1]`, `output['loss']`, `grad input[0]`, `grad weight`."""
+    data: torch.Tensor
+    """Values on the CPU, contiguous, decoded by the judge from raw bytes."""
+    stride: tuple[int, ...] = ()
+    """Strides in elements of the tensor the candidate returned."""
+    device: str = "device"
+    """`device`, or `host` where the candidate moved it off the device."""
+    shares_storage_with: str | None = None
+    """`input[i]`, `parameter name` or `previous output`, if it is not memory of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What one probe gave: outputs, gradients, traces left in memory, launches, or a fault."""
+
+    outputs: tuple[OutputTensor, ...] = ()
+    gradients: tuple[OutputTensor, ...] = ()
+    missing_gradients: tuple[str, ...] = ()
+    """Paths of inputs and parameters to which no gradient came back."""
+    inputs_changed: tuple[int, ...] = ()
+    """Tensor inputs whose bytes differ after the call."""
+    guards_broken: tuple[int, ...] = ()
+    """Tensor inputs around which memory outside the tensor was written."""
+    weights_matched: bool = True
+    """Whether every reference parameter found its place in the candidate."""
+    launches: tuple[Launch, ...] = ()
+    fault: Fault | None = None
+    time_us: float = 0.0
+    """Duration of the call in the cell, by the judge's clock."""

@@ -1,0 +1,32 @@
+"""Attention that also returns the log of each softmax's denominator, for merging key blocks."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 4
+num_heads = 16
+query_length = 512
+key_length = 512
+head_dim = 64
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        """Map q, k, v (batch, heads, length, head_dim) to (output, logsumexp).
+
+        The logsumexp has the shape (batch, heads, query_length).
+        """
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        logsumexp = torch.logsumexp(scores, dim=-1)
+        return torch.exp(scores - logsumexp.unsqueeze(-1)) @ v, logsumexp
+
+
+def get_inputs():
+    q = torch.randn(batch_size, num_heads, query_length, head_dim)
+    k = torch.randn(batch_size, num_heads, key_length, head_dim)
+    v = torch.randn(batch_size, num_heads, key_length, head_dim)
+    return [q, k, v]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,27 @@
+"""Convolution of an image with a 1 by 1 filter, with bias."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 8
+in_channels = 128
+out_channels = 256
+height = 96
+width = 96
+
+
+class Model(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size=1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, in_channels, height, width)]
+
+
+def get_init_inputs():
+    return [in_channels, out_channels]

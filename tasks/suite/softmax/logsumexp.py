@@ -1,0 +1,20 @@
+"""Log of the sum of exponentials along the rows."""
+
+import torch
+import torch.nn as nn
+
+rows = 1024
+width = 16384
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.logsumexp(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(rows, width)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,192 @@
+"""Ahead-of-time compiles: what a kernel needs, on targets that are not here."""
+
+import json
+
+import pytest
+
+from lethe_env.cell import Workshop
+from lethe_env.cell import resources as module
+from lethe_env.cell.assembler import refusal
+from lethe_env.tasks.observation import Launch
+
+from .conftest import HEADER
+
+FLOAT, HALF = {"pointer": "float32"}, {"pointer": "bfloat16"}
+ADD = Launch(
+    kernel="add_kernel",
+    arguments={
+        **{"x": FLOAT, "y": FLOAT, "out": FLOAT},
+        **{"n": {"value": 1000}, "BLOCK": {"constexpr": 256}},
+    },
+    options={"num_warps": 8},
+    grid=(4,),
+)
+
+TENSOR_MEMORY = """
+import triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+@triton.jit
+def product(a, b, c, K, SIZE: tl.constexpr, STEP: tl.constexpr):
+    row, step = tl.arange(0, SIZE), tl.arange(0, STEP)
+    total = tl.zeros([SIZE, SIZE], dtype=tl.float32)
+    for k in range(0, K, STEP):
+        left = tl.load(a + row[:, None] * K + (k + step)[None, :]).to(tl.bfloat16)
+        right = tl.load(b + (k + step)[:, None] * SIZE + row[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(c + row[:, None] * SIZE + row[None, :], total)
+@triton.jit
+def square(x):
+    return x * x
+@triton.jit
+def apply(out, KIND: tl.constexpr, F: tl.constexpr, extra, flag: tl.constexpr):
+    tl.store(out + tl.arange(0, 16), F(tl.full((16,), 3, KIND)).to(tl.float32))
+@triton.jit
+def copy(source, target):
+    target.store([0, 0], source.load([0, 0]))
+@triton.jit
+def mistaken(out):
+    tl.store(out, nothing_of_this_name)
+class ModelNew: pass
+"""
+
+
+@pytest.fixture(scope="module")
+def shop():
+    with Workshop("interpreter") as workshop:
+        yield workshop
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LETHE_CACHE_DIR", str(tmp_path))
+    return tmp_path / "resources"
+
+
+def test_figures_come_for_every_launch_and_target(shop):
+    found = shop.resources(HEADER, [ADD], ["sm_80", "sm_90", "sm_100"])
+    assert [entry.target for entry in found] == ["sm_80", "sm_90", "sm_100"]
+    for entry in found:
+        assert entry.error is None
+        assert (entry.kernel, entry.threads, entry.options) == ("add_kernel", 256, {"num_warps": 8})
+        assert 4 <= entry.registers <= 64
+        assert (entry.spill_bytes, entry.shared_bytes, entry.tensor_memory_columns) == (0, 0, 0)
+
+
+def product(size, step, warps, left):
+    arguments = {"a": left, "b": HALF, "c": FLOAT, "K": {"value": 256}}
+    arguments |= {"SIZE": {"constexpr": size}, "STEP": {"constexpr": step}}
+    return Launch(
+        kernel="product", arguments=arguments, options={"num_warps": warps, "num_stages": 1}
+    )
+
+
+def test_a_kernel_over_its_tensor_memory_is_measured(shop):
+    (entry,) = shop.resources(
+        TENSOR_MEMORY, [product(256, 32, 8, {"pointer": "int16"})], ["sm_100"]
+    )
+    assert entry.error is None
+    assert entry.tensor_memory_columns > 512
+
+
+def test_spills_and_shared_memory_are_measured(shop):
+    (entry,) = shop.resources(TENSOR_MEMORY, [product(128, 64, 1, HALF)], ["sm_80"])
+    assert entry.spill_bytes > 0
+    assert entry.shared_bytes >= 16384
+
+
+def test_every_kind_of_argument_can_be_compiled_again(shop):
+    arguments = {
+        **{"out": FLOAT, "KIND": {"dtype": "float16"}, "F": {"function": "square"}},
+        **{"extra": {"value": None}, "flag": {"value": True}},
+    }
+    descriptor = {
+        **{"descriptor": "float16", "shape": [64, 64]},
+        **{"strides": [64, 1], "block_shape": [32, 32]},
+    }
+    launches = [
+        Launch(kernel="apply", arguments=arguments),
+        Launch(kernel="copy", arguments={"source": descriptor, "target": descriptor}),
+    ]
+    for entry in shop.resources(TENSOR_MEMORY, launches, ["sm_90"]):
+        assert entry.error is None
+        assert entry.registers > 0
+
+
+@pytest.mark.parametrize(
+    ("launch", "part"),
+    [
+        (Launch(kernel="mistaken", arguments={"out": FLOAT}), "nothing_of_this_name"),
+        (Launch(kernel="absent"), "absent does not exist"),
+        (Launch(kernel="apply", arguments={"out": {"unknown": "Thing"}}), "cannot be described"),
+        (product(256, 64, 3, HALF), "power of 2"),
+    ],
+)
+def test_what_does_not_compile_says_why(shop, launch, part):
+    (entry,) = shop.resources(TENSOR_MEMORY, [launch], ["sm_90"])
+    assert part in entry.error
+    assert entry.registers == 0
+
+
+def test_an_assembler_error_is_one_sentence():
+    log = "ptxas error   : Entry function 'f' uses too much shared data (0x4 bytes, 0x2 max)\nmore"
+    text = refusal(f"`ptxas` failed with error code 255\n`ptxas` stderr:\n{log}\n")
+    assert text == (
+        "the assembler refused the kernel: "
+        "Entry function 'f' uses too much shared data (0x4 bytes, 0x2 max)"
+    )
+    blackwell = "ptxas-blackwell fatal   : Ptx assembly aborted due to errors"
+    assert "Ptx assembly aborted" in refusal(blackwell)
+
+
+@pytest.mark.parametrize("end", ["import os; os._exit(5)", "x = 1 / 0", "while True: pass"])
+def test_a_source_that_ends_the_compiler_is_an_error_text(end, cache):
+    from lethe_env.cell import Limits
+
+    with Workshop("interpreter", Limits(load_seconds=2.0)) as shop:
+        found = shop.resources(HEADER + end, [ADD], ["sm_80", "sm_90"])
+    assert all(entry.error for entry in found)
+
+
+def test_a_source_cannot_start_processes_while_it_is_compiled(shop):
+    (entry,) = shop.resources(HEADER + "import os; os.fork()", [ADD], ["sm_80"])
+    assert "PermissionError" in entry.error
+
+
+def test_results_are_kept_on_disk_and_the_grid_does_not_matter(shop, cache, monkeypatch):
+    (first,) = shop.resources(HEADER, [ADD], ["sm_80"])
+    (path,) = cache.glob("*.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"registers": 77}))
+    other = Launch(kernel=ADD.kernel, arguments=ADD.arguments, options=ADD.options, grid=(9,))
+    (second,) = shop.resources(HEADER, [other], ["sm_80"])
+    assert (first.registers, second.registers) == (content["registers"], 77)
+    monkeypatch.setattr(module, "version", lambda name: "0.0")
+    (third,) = shop.resources(HEADER, [ADD], ["sm_80"])
+    assert third == first
+
+
+def test_a_damaged_cache_is_compiled_over(shop, cache):
+    shop.resources(HEADER, [ADD], ["sm_80"])
+    (path,) = cache.glob("*.json")
+    path.write_text("{")
+    (entry,) = shop.resources(HEADER, [ADD], ["sm_80"])
+    assert entry.error is None
+    assert json.loads(path.read_text())["registers"] == entry.registers
+
+
+def test_unknown_targets_are_refused(shop):
+    with pytest.raises(ValueError, match="sm_80, sm_90, sm_100"):
+        shop.resources(HEADER, [ADD], ["sm_75"])
+
+
+def test_observed_launches_compile(shop):
+    import torch
+
+    from lethe_env.cell import CallRequest, ModelRequest
+
+    source = HEADER + "class ModelNew:\n    def __call__(self, x):\n        return add(x, x)\n"
+    with shop.open(source) as cell:
+        request = CallRequest(model=ModelRequest(), inputs=(torch.ones(100),))
+        launches = cell.call(request).launches
+    (entry,) = shop.resources(source, launches, ["sm_90"])
+    assert entry.error is None and entry.threads == 128

@@ -1,0 +1,44 @@
+"""Shared fixtures: one grader per worker, truths cached for the whole run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("LETHE_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"lethe-{os.getuid()}"))
+
+import pytest
+import torch
+
+from lethe_env.tasks.model import ShapeFamily, Task
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def grader():
+    from lethe_env.grader import Grader
+
+    with Grader(device="interpreter") as shared:
+        yield shared
+
+
+@pytest.fixture
+def make_task():
+    """A task around a source text, with a small family."""
+
+    def make(source: str, **fields) -> Task:
+        fields.setdefault("family", ShapeFamily())
+        return Task(id=fields.pop("id", "test/task"), source=source, **fields)
+
+    return make
+
+
+def pytest_collection_modifyitems(items):
+    gpu = torch.cuda.is_available()
+    skip = pytest.mark.skip(reason="needs an NVIDIA GPU, and this machine has none")
+    for item in items:
+        if "gpu" in item.keywords and not gpu:
+            item.add_marker(skip)

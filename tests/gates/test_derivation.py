@@ -1,0 +1,117 @@
+"""What is charged, and what is not: the rules of fairness about non-finite values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lethe_env.gates.annihilation import ZeroAnnihilates
+from lethe_env.gates.derivation import compute_truth
+from lethe_env.tasks.catalog import suite
+from lethe_env.tasks.model import ShapeFamily
+from lethe_env.tasks.probe import Probe
+
+NAN = float("nan")
+
+
+def truth_of(task, **fields):
+    probe = Probe(sizes=dict(task.family.base), **fields)
+    return compute_truth(task, probe, tf32=False, samples=4)
+
+
+def source(body: str) -> str:
+    return f"""
+import torch
+n = 64
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.randn(n, n)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("product", [torch.mm, torch.matmul])
+def test_an_exact_zero_wins_over_nan_only_where_all_of_it_is_hidden(product):
+    left = torch.tensor([[0.0, 2.0], [1.0, 2.0]])
+    right = torch.tensor([[NAN, 1.0], [3.0, 1.0]])
+    with ZeroAnnihilates():
+        out = product(left, right)
+    assert out[0].tolist() == [6.0, 2.0]
+    assert out[1, 0].isnan()
+    assert out[1, 1] == 3.0
+
+
+def test_a_visible_infinity_stays_infinite_beside_a_hidden_nan():
+    left = torch.tensor([[0.0, 2.0, 0.5], [0.0, -1.0, 1.0]])
+    right = torch.tensor([[NAN], [float("inf")], [1.0]])
+    with ZeroAnnihilates():
+        out = torch.mm(left, right)
+    assert out.flatten().tolist() == [float("inf"), float("-inf")]
+    with ZeroAnnihilates():
+        both = torch.mm(torch.tensor([[1.0, -1.0]]), torch.full((2, 1), float("inf")))
+    assert both.isnan().all()
+
+
+def test_hidden_keys_are_not_charged_and_visible_ones_are():
+    (tensor,) = truth_of(suite()["attention/causal_attention"], values="nan").outputs
+    assert tensor.values.isnan().any()
+    assert not tensor.charged.all()
+    charged_nan = tensor.charged & tensor.values.isnan()
+    assert charged_nan.any()
+
+
+def test_an_elementwise_zero_hides_nothing(make_task):
+    task = make_task(source("x * 0"), family=ShapeFamily(base={"n": 33}))
+    (tensor,) = truth_of(task, values="nan").outputs
+    assert tensor.values.isnan().any()
+    assert tensor.charged.all()
+
+
+def test_where_the_two_precisions_disagree_about_finiteness_nothing_is_charged(make_task):
+    task = make_task(source("x * 1e35"), family=ShapeFamily(base={"n": 33}))
+    (tensor,) = truth_of(task, values="huge").outputs
+    overflown = tensor.working.isinf()
+    assert overflown.any()
+    assert not overflown.all()
+    assert torch.equal(tensor.charged, ~overflown)
+
+
+def test_a_probe_that_the_reference_cannot_take_is_an_error_and_not_a_crash(make_task):
+    task = make_task(source("x.reshape(8, 8)"), family=ShapeFamily(base={"n": 33}))
+    truth = truth_of(task)
+    assert "RuntimeError" in truth.error
+    assert truth.outputs == ()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_the_half_reference_itself_returns_is_never_a_fault(dtype):
+    (tensor,) = truth_of(suite()["norm/batch_norm"], dtype=dtype, values="normal").outputs
+    error = (tensor.working.double() - tensor.values).abs()
+    assert (error <= tensor.allowed).all()
+
+
+def test_flushing_a_subnormal_costs_nothing_in_values_and_everything_in_the_strict_bound(make_task):
+    task = make_task(source("x * 1"), family=ShapeFamily(base={"n": 33}))
+    (tensor,) = truth_of(task, values="subnormal").outputs
+    assert (tensor.values.abs() <= tensor.allowed).all()
+    assert (tensor.values.abs() > tensor.allowed_subnormal).any()
+
+
+def test_a_truth_comes_back_from_the_disk_as_it_was(tmp_path):
+    from lethe_env.gates.oracle import Oracle
+
+    task = suite()["reduction/absmax_and_mean"]
+    probe = Probe(sizes=dict(task.family.base), values="nan")
+    first = Oracle(cache_directory=tmp_path).truth(task, probe, tf32=False)
+    (file,) = tmp_path.rglob("*.pt")
+    again = Oracle(cache_directory=tmp_path).truth(task, probe, tf32=False)
+    for one, two in zip(first.outputs, again.outputs, strict=True):
+        assert one.path == two.path and one.dtype == two.dtype
+        assert torch.equal(one.values.nan_to_num(7), two.values.nan_to_num(7))
+        assert torch.equal(one.charged, two.charged)
+    file.write_bytes(b"torn")
+    mended = Oracle(cache_directory=tmp_path).truth(task, probe, tf32=False)
+    assert torch.equal(mended.outputs[0].charged, first.outputs[0].charged)

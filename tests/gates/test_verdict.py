@@ -1,0 +1,98 @@
+import json
+import math
+
+import pytest
+
+from lethe_env.gates.verdict import (
+    Evidence,
+    Finding,
+    Status,
+    Verdict,
+    errored,
+    failed,
+    not_applicable,
+    passed,
+)
+
+FAILURE = failed(
+    "EXC-01",
+    "wrong",
+    score=0.5,
+    evidence=(
+        Evidence(
+            probe={"sizes": {"n": 3}},
+            label="nan float32",
+            path="output",
+            index=(1, 2),
+            got=0.0,
+            expected=math.nan,
+            allowed=None,
+            elements=4,
+        ),
+    ),
+    worst_ratio=math.inf,
+)
+
+
+def verdict(*findings, **fields):
+    return Verdict(task={"id": "t"}, source="x", findings=findings, **fields)
+
+
+def test_json_round_trip_keeps_everything_with_nan_and_infinity():
+    original = verdict(passed("CMP-01", "fine", probes=3.0), FAILURE, kernel="triton")
+    text = original.dumps()
+    assert "NaN" not in text and "Infinity" not in text
+    again = Verdict.from_json(json.loads(text))
+    assert again.dumps() == text
+    evidence = again.finding("EXC-01").evidence[0]
+    assert math.isnan(evidence.expected)
+    assert evidence.index == (1, 2)
+    assert again.finding("EXC-01").measured["worst_ratio"] == math.inf
+
+
+def test_another_schema_version_is_refused():
+    data = json.loads(verdict(FAILURE).dumps())
+    data["schema_version"] = 99
+    with pytest.raises(ValueError, match="schema 99 cannot be read"):
+        Verdict.from_json(data)
+
+
+def test_not_applicable_is_neither_charged_nor_counted():
+    fine, nothing = passed("CMP-01", "fine", probes=1.0), not_applicable("CMP-02", "no gradients")
+    assert verdict(fine, nothing).passed
+    assert not verdict(nothing).passed
+    assert not verdict(fine, FAILURE).passed
+
+
+def test_an_error_voids_the_verdict():
+    broken = verdict(passed("CMP-01", "fine", probes=1.0), errored("CMP-02", "broke"))
+    assert broken.errored
+    assert not broken.passed
+    assert broken.failed_gates == ()
+
+
+@pytest.mark.parametrize("channel", ["crash", "aliasing", "out_of_bounds", "device", "race"])
+def test_a_forbidden_trace_rejects(channel):
+    seen = verdict(passed("CMP-01", "fine", probes=1.0), channels={channel: "seen"})
+    assert not seen.passed
+    assert seen.rejected_by == (channel,)
+    assert not seen.floor_passed
+
+
+def test_a_decoy_is_right_by_value():
+    seen = verdict(passed("CMP-01", "fine", probes=1.0), channels={"decoy": "seen"})
+    assert seen.passed
+
+
+def test_the_floor_ignores_tolerances():
+    value = failed("CMP-01", "off")
+    assert verdict(value).floor_passed
+    assert not verdict(FAILURE).floor_passed
+    assert not verdict(value, fault="does not load").floor_passed
+
+
+def test_findings_cannot_be_empty_words():
+    with pytest.raises(ValueError, match="needs a reason"):
+        Finding(gate="CMP-01", status=Status.FAIL, reason="")
+    with pytest.raises(ValueError, match="must show what it measured"):
+        Finding(gate="CMP-01", status=Status.PASS, reason="fine")

@@ -1,0 +1,132 @@
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from lethe_env.tasks.catalog import find_task, load_tasks, suite
+from lethe_env.tasks.model import TaskError
+from lethe_env.tasks.shrinking import BASE_BUDGET_ELEMENTS, fitted_family, input_elements
+from lethe_env.tasks.table import Columns, load_table
+
+SOFTMAX = """
+import torch
+import torch.nn as nn
+
+batch_size = 4096
+dim = 393216
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(batch_size, dim)]
+
+def get_init_inputs():
+    return []
+"""
+
+CONV = """
+import torch
+import torch.nn as nn
+
+batch_size = 16
+in_channels = 32
+out_channels = 64
+kernel_size = 3
+height = 512
+width = 512
+
+class Model(nn.Module):
+    def __init__(self, in_channels, out_channels, kernel_size):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size)
+
+    def forward(self, x):
+        return self.conv(x)
+
+def get_inputs():
+    return [torch.rand(batch_size, in_channels, height, width)]
+
+def get_init_inputs():
+    return [in_channels, out_channels, kernel_size]
+"""
+
+
+@pytest.mark.parametrize("source", [SOFTMAX, CONV])
+def test_a_foreign_module_is_shrunk_to_the_budget_and_still_runs(source):
+    family = fitted_family(source, "test")
+    assert input_elements(source, family.base, "test") <= 2 * BASE_BUDGET_ELEMENTS
+    assert input_elements(source, {}, "test") > 100 * BASE_BUDGET_ELEMENTS
+    assert len(family.variants()) >= 5
+
+
+def test_one_dimension_stays_beyond_a_block_and_is_prime():
+    family = fitted_family(SOFTMAX, "test")
+    assert family.base["dim"] == 1031
+    assert family.long["dim"] > 4096
+    assert 1 in family.vary["dim"]
+
+
+def test_shrinking_never_touches_what_is_no_size():
+    source = SOFTMAX.replace("dim=1)", "dim=axis)").replace("dim = 393216", "dim = 8192\naxis = 1")
+    assert "axis" not in fitted_family(source, "test").base
+
+
+def test_a_reference_that_runs_nowhere_is_the_tasks_fault():
+    source = SOFTMAX.replace("torch.softmax(x, dim=1)", "x.no_such_method()")
+    with pytest.raises(TaskError, match="the reference fails at"):
+        fitted_family(source, "broken.py")
+
+
+def test_a_kernelbench_folder_is_read_in_order(tmp_path):
+    folder = tmp_path / "level1"
+    folder.mkdir()
+    for name in ("10_B.py", "9_Softmax.py"):
+        (folder / name).write_text(SOFTMAX)
+    tasks = list(load_tasks(str(tmp_path)))
+    assert [task.id for task in tasks] == ["level1/9_Softmax", "level1/10_B"]
+    assert tasks[0].op_class == "softmax"
+    assert tasks[0].level == 1
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_table_with_kernelbenchs_columns(tmp_path, kind):
+    row = {"code": CONV, "level": 2, "name": "3_Conv", "problem_id": 3}
+    path = tmp_path / f"table.{kind}"
+    if kind == "jsonl":
+        path.write_text(json.dumps(row) + "\n\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    (task,) = load_table(str(path))
+    assert task.id == "level2/3_Conv"
+    assert task.op_class == "conv"
+    assert task.allow_tf32
+
+
+def test_bad_tables_say_what_is_wrong(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"code": 1')
+    with pytest.raises(TaskError, match="line 1 is not JSON"):
+        list(load_table(str(path)))
+    path.write_text('{"text": "x"}')
+    with pytest.raises(TaskError, match=r"no column 'code' in row 0; it has text"):
+        list(load_table(str(path)))
+    with pytest.raises(TaskError, match="no table at"):
+        list(load_table(str(tmp_path / "none.parquet")))
+    path.write_text(json.dumps({"source": SOFTMAX}))
+    (task,) = load_table(str(path), Columns(source="source"))
+    assert task.id == "row0"
+
+
+def test_the_suite_is_found_by_name_and_a_wrong_name_gets_a_hint():
+    assert len(suite()) >= 48
+    assert find_task("softmax/softmax").op_class == "softmax"
+    with pytest.raises(TaskError, match="did you mean softmax/softmax"):
+        find_task("softmax")
+    with pytest.raises(TaskError, match=r"no task file at nowhere\.py"):
+        find_task("nowhere.py")

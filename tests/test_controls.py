@@ -1,0 +1,46 @@
+"""Every honest kernel passes, and every trick is rejected by the gate it names."""
+
+from __future__ import annotations
+
+import pytest
+
+from lethe_env.gates.verdict import Status
+from lethe_env.kernels.controls import HONEST, RED_TEAM
+
+
+def by_task(controls):
+    """One worker grades all candidates of a task, so that its truths are computed once."""
+    return [
+        pytest.param(control, id=control.name, marks=pytest.mark.xdist_group(control.task))
+        for control in controls
+    ]
+
+
+@pytest.mark.parametrize("control", by_task(HONEST))
+def test_an_honest_kernel_passes_every_applicable_gate(grader, control):
+    verdict = grader.grade(control.task, control.source())
+    failures = {f.gate: f.reason for f in verdict.findings if f.status is Status.FAIL}
+    assert (failures, verdict.fault, dict(verdict.channels)) == ({}, "", {})
+    assert verdict.passed
+    assert verdict.kernel == "triton"
+    assert verdict.allclose.status is Status.PASS
+
+
+@pytest.mark.parametrize("control", by_task(RED_TEAM))
+def test_a_trick_is_rejected_by_the_gates_it_names(grader, control, monkeypatch):
+    monkeypatch.setattr(grader, "targets", ("sm_100",))  # RES-02's own trick overflows there
+    verdict = grader.grade(control.task, control.source())
+    assert not verdict.errored
+    seen = {*verdict.rejected_by, *verdict.channels, verdict.kernel}
+    assert set(control.caught_by) <= seen, verdict.rejected_by
+
+
+def test_the_controls_cover_what_they_have_to():
+    assert len(HONEST) >= 12
+    assert len({control.task.partition("/")[0] for control in HONEST}) >= 8
+    named = {gate for control in RED_TEAM for gate in control.caught_by}
+    gates = {
+        *("CMP-01", "CMP-02", "CMP-03", "ORD-01", "ORD-02", "ORD-03"),
+        *("PRC-01", "PRC-02", "EXC-01", "EXC-02", "RES-01", "RES-02"),
+    }
+    assert gates <= named
