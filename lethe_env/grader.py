@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import os
-import platform
-import random
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-import torch
-
-from .cell import (
-    CallRequest,
-    Cell,
-    HarnessError,
-    Limits,
-    ModelRequest,
-    Workshop,
-    default_device,
-    review,
-)
-from .gates import battery, kernelbench_rule
-from .gates.channels import channels, kernel_role, muted_probe
-from .gates.declaration import declares_tf32
-from .gates.evaluation import cotangents
+from .cell import Limits, Workshop, default_device, review
 from .gates.oracle import Oracle
-from .gates.results import Results, seeded
 from .gates.truth import Truth
-from .gates.verdict import Verdict, errored, failed
-from .specialisation import select
+from .gates.verdict import Verdict
+from .grading import Grading
 from .tasks.catalog import find_task
-from .tasks.inputs import draw_inputs
-from .tasks.model import Task, TaskError
-from .tasks.modules import reference_module
-from .tasks.observation import Fault, Observation
+from .tasks.model import Task
+from .tasks.observation import Observation
 from .tasks.probe import Probe
-from .tasks.reference import CONSTRUCTOR_SEED, one_line, task_reference
-from .tasks.shrinking import input_elements
 
-NATIVE_BUDGET_ELEMENTS = 1 << 20
-"""The native shape is judged where its inputs have at most about a million elements."""
-RESTART_LIMIT = 2
-"""Processes one candidate may lose before its remaining probes count as failed unseen."""
 DEFAULT_TARGETS = ("sm_90", "sm_100")
 
 Progress = Callable[[str, int, int], None]
@@ -108,7 +80,7 @@ class Grader:
             TaskError: the task is at fault: not there, or its reference fails at its base shape.
         """
         task = find_task(task) if isinstance(task, str) else task
-        return _Grading(self, task, source).verdict()
+        return Grading(self, task, source).verdict()
 
     def ask(self, task: Task, source: str, probe: Probe) -> tuple[Truth, Observation]:
         """Make one probe, for reproducing a failure.
@@ -117,7 +89,7 @@ class Grader:
             TaskError: the reference cannot take the probe.
             HarnessError: the harness broke.
         """
-        grading = _Grading(self, task, source)
+        grading = Grading(self, task, source)
         grading.truths[probe] = grading.truth(probe)
         fault = review(source)
         if fault is None:
@@ -126,11 +98,15 @@ class Grader:
             grading.observations[probe] = Observation(fault=fault)
         return grading.truths[probe], grading.observations[probe]
 
+    @property
+    def device_name(self) -> str:
+        """The device that `auto` stands for on this machine."""
+        return default_device() if self.device == "auto" else self.device
+
     def workshop(self) -> Workshop:
         """The warm workshop, started on first use."""
         if self._workshop is None:
-            name = default_device() if self.device == "auto" else self.device
-            self._workshop = Workshop(name, self.limits)
+            self._workshop = Workshop(self.device_name, self.limits)
         return self._workshop
 
     def oracle(self) -> Oracle:
@@ -148,213 +124,3 @@ class Grader:
         """Tell the caller how far a verdict has come."""
         if self.progress is not None:
             self.progress(phase, done, total)
-
-
-class _Grading:
-    """One candidate on its way through the house."""
-
-    def __init__(self, grader: Grader, task: Task, source: str) -> None:
-        self.grader, self.task, self.source = grader, task, source
-        self.tf32 = task.allow_tf32 or declares_tf32(source)
-        self.truths: dict[Probe, Truth] = {}
-        self.observations: dict[Probe, Observation] = {}
-        self.time_s: dict[str, float] = {}
-        self.containment = "not opened"
-        self._weights: dict[Probe, ModelRequest] = {}
-
-    def verdict(self) -> Verdict:
-        """Run every phase; what breaks on our side becomes `ERROR` findings."""
-        fault = review(self.source)
-        if fault is not None:
-            return self._unjudged(fault)
-        with self._timed("plan"):
-            probes = self._plan()
-        with self._timed("oracle"):
-            for step, probe in enumerate(probes):
-                self.grader.report("oracle", step, len(probes))
-                self.truths[probe] = self.truth(probe)
-            self._check_reference(probes[0])
-        try:
-            with self._timed("probes"):
-                fault = self.observe([p for p in probes if not self.truths[p].error])
-            if fault is not None:
-                return self._unjudged(fault)
-            with self._timed("compile"):
-                results = self._results()
-        except HarnessError as error:
-            return self._broken(error)
-        with self._timed("judge"):
-            findings = battery.judge(results)
-            allclose = kernelbench_rule.judge(results)
-        return Verdict(
-            task=self.task.to_json(),
-            source=self.source,
-            findings=findings,
-            channels=channels(results),
-            kernel=kernel_role(results),
-            allclose=allclose,
-            environment=self._environment(),
-            time_s=self.time_s,
-        )
-
-    def _check_reference(self, first: Probe) -> None:
-        """A reference that fails on its own inputs at the base shape is the task's fault."""
-        error = self.truths[first].error
-        if error:
-            raise TaskError(f"task {self.task.id}: the reference fails on its own inputs: {error}")
-
-    def truth(self, probe: Probe) -> Truth:
-        """The truth of a probe at the precision that this candidate declares."""
-        return self.grader.oracle().truth(self.task, probe.question, tf32=self.tf32)
-
-    def observe(self, probes: Sequence[Probe]) -> Fault | None:
-        """Ask the cell every probe in a random order; returns the fault if nothing loads."""
-        order = list(probes)
-        random.Random(self.grader.seed).shuffle(order)
-        cell: Cell | None = None
-        losses: list[Fault] = []
-        try:
-            for step, probe in enumerate(order):
-                self.grader.report("probes", step, len(order))
-                if cell is None or not cell.alive:
-                    if len(losses) > RESTART_LIMIT:
-                        self.observations[probe] = Observation(fault=_given_up(losses))
-                        continue
-                    cell = self._open(cell)
-                    if cell.fault is not None:
-                        return cell.fault
-                seen = cell.call(self._request(probe))
-                self.observations[probe] = seen
-                if seen.fault is not None and not cell.alive:
-                    losses.append(seen.fault)
-        finally:
-            if cell is not None:
-                cell.close()
-        return None
-
-    def _open(self, previous: Cell | None) -> Cell:
-        if previous is not None:
-            previous.close()
-        with self._timed("load"):
-            cell = self.grader.workshop().open(self.source)
-        missing = cell.containment.not_enforced
-        self.containment = f"without {'; '.join(missing)}" if missing else "complete"
-        return cell
-
-    def _plan(self) -> list[Probe]:
-        probes = dict.fromkeys(battery.plan(self.task, self.grader.seed))
-        probes.update(dict.fromkeys(seeded(kernelbench_rule.plan(self.task), self.grader.seed)))
-        probes[muted_probe(self.task, self.grader.seed)] = None
-        native = input_elements(self.task.source, {}, self.task.origin or self.task.id)
-        fits = native <= NATIVE_BUDGET_ELEMENTS
-        return [probe for probe in probes if probe.sizes or fits or not self.task.family.base]
-
-    def _request(self, probe: Probe) -> CallRequest:
-        inputs = draw_inputs(self.task, probe)
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        given = None
-        if probe.gradients:
-            given = tuple(cotangents(probe, [t.working for t in self.truths[probe].outputs]))
-        return CallRequest(
-            model=self._model(probe),
-            inputs=inputs,
-            requires_grad=tuple(probe.gradients and t.is_floating_point() for t in tensors),
-            cotangents=given,
-            rotation=int(probe.question.digest[:8], 16),
-            mute=probe.mute,
-            deadline_seconds=self.grader.call_seconds,
-        )
-
-    def _model(self, probe: Probe) -> ModelRequest:
-        seed = 0 if probe.weights == "seed" else probe.seed
-        key = Probe(sizes=probe.sizes, dtype=probe.dtype, weights=probe.weights, seed=seed)
-        if key not in self._weights:
-            module = reference_module(self.task, probe)
-            buffers = dict(module.named_buffers())
-            tensors = {**dict(module.named_parameters()), **buffers}
-            self._weights[key] = ModelRequest(
-                init_inputs=tuple(task_reference(self.task, probe.sizes).init_inputs()),
-                seed=CONSTRUCTOR_SEED,
-                dtype=probe.dtype,
-                noise_seed=probe.seed if probe.weights == "noised" else None,
-                weights={name: tensor.detach().clone() for name, tensor in tensors.items()},
-                buffers=frozenset(buffers),
-                replace=probe.weights in ("replaced", "corrupted"),
-            )
-        return self._weights[key]
-
-    def _results(self) -> Results:
-        results = Results(
-            task=self.task,
-            truths=self.truths,
-            observations=self.observations,
-            seed=self.grader.seed,
-        )
-        launches, left_out = select(self.observations.values())
-        if not launches:
-            return results
-        self.grader.report("compile", 0, len(launches))
-        compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
-        note = f"{left_out} smaller specialisations were not compiled" if left_out else ""
-        return replace(results, resources=tuple(compiled), resources_note=note)
-
-    def _unjudged(self, fault: Fault) -> Verdict:
-        where = f" (line {fault.line})" if fault.line is not None else ""
-        kind = f"{fault.exception}: " if fault.exception and fault.kind == "exception" else ""
-        text = f"{kind}{fault.message}{where}"
-        return Verdict(
-            task=self.task.to_json(),
-            source=self.source,
-            findings=tuple(failed(name, f"not judged: {text}") for name in battery.GATE_NAMES),
-            fault=text,
-            allclose=failed(kernelbench_rule.NAME, text),
-            environment=self._environment(),
-            time_s=self.time_s,
-        )
-
-    def _broken(self, error: HarnessError) -> Verdict:
-        reason = f"the harness broke: {one_line(error)}"
-        return Verdict(
-            task=self.task.to_json(),
-            source=self.source,
-            findings=tuple(errored(name, reason) for name in battery.GATE_NAMES),
-            environment=self._environment(),
-            time_s=self.time_s,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        device = self.grader.device
-        return {
-            "device": default_device() if device == "auto" else device,
-            "seed": str(self.grader.seed),
-            "targets": ",".join(self.grader.targets),
-            "declared_precision": "tf32" if self.tf32 else "float32",
-            "containment": self.containment,
-            "torch": torch.__version__,
-            "triton": _version("triton"),
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        }
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.time_s[phase] = self.time_s.get(phase, 0.0) + time.perf_counter() - started
-
-
-def _given_up(losses: Sequence[Fault]) -> Fault:
-    first = losses[0]
-    message = f"{first.message}; not tried again after {len(losses)} lost processes"
-    return replace(first, message=message, launches=0)
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

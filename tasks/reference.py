@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -57,15 +58,13 @@ class Reference:
 def size_constants(source: str, origin: str = "task") -> dict[str, int]:
     """Module-level integer constants of a source, with the values written there.
 
-    Only literals count: `n = 8`, `m, n = 4, 8`. What is computed from them follows by itself.
+    Literals and arithmetic on literals count: `n = 8`, `m, k = 4, 2048 * 2`. What is computed
+    from other names follows by itself.
 
     Raises:
         TaskError: the source is not Python.
     """
-    constants: dict[str, int] = {}
-    for target, value in _literal_assignments(_parse(source, origin)):
-        constants[target.id] = value.value
-    return constants
+    return {slot.name: slot.value for slot in _slots(_parse(source, origin))}
 
 
 def load_reference(source: str, sizes: Mapping[str, int], origin: str = "task") -> Reference:
@@ -111,44 +110,86 @@ def _parse(source: str, origin: str) -> ast.Module:
         raise TaskError(f"{origin}: the reference is not Python: {error}") from error
 
 
-def _literal_assignments(tree: ast.Module) -> list[tuple[ast.Name, ast.Constant]]:
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A place in the syntax tree that holds the value of a size constant."""
+
+    name: str
+    value: int
+    rebind: Callable[[int], None]
+
+
+def _slots(tree: ast.Module) -> list[_Slot]:
     found = []
     for node in tree.body:
         if isinstance(node, ast.Assign):
-            targets, value = node.targets, node.value
+            targets: list[ast.expr] = node.targets
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets, value = [node.target], node.value
+            targets = [node.target]
         else:
             continue
         for target in targets:
-            found += _pairs(target, value)
+            found += _slots_of(node, target)
     return found
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.Name, ast.Constant]]:
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        if len(target.elts) != len(value.elts):
+def _slots_of(node: ast.Assign | ast.AnnAssign, target: ast.expr) -> list[_Slot]:
+    value = node.value
+    if isinstance(target, ast.Name):
+        folded = _folded(value)
+        if folded is None:
             return []
-        return [
-            pair
-            for inner, element in zip(target.elts, value.elts, strict=True)
-            for pair in _pairs(inner, element)
-        ]
-    if (
-        isinstance(target, ast.Name)
-        and isinstance(value, ast.Constant)
-        and type(value.value) is int
-    ):
-        return [(target, value)]
-    return []
+        return [_Slot(target.id, folded, lambda new: setattr(node, "value", _literal(new)))]
+    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+        return []
+    found = []
+    for index, (inner, element) in enumerate(zip(target.elts, value.elts, strict=False)):
+        folded = _folded(element)
+        if isinstance(inner, ast.Name) and folded is not None:
+            found.append(_Slot(inner.id, folded, partial(_set_element, value.elts, index)))
+    return found
+
+
+def _set_element(elements: list[ast.expr], index: int, new: int) -> None:
+    elements[index] = _literal(new)
+
+
+def _literal(value: int) -> ast.Constant:
+    return ast.Constant(value=value, lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
+}
+
+
+def _folded(node: ast.expr | None) -> int | None:
+    """The value of an integer expression without names, else `None`."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _folded(node.left), _folded(node.right)
+        if left is None or right is None or not 0 <= right < 1 << 40:
+            return None
+        if isinstance(node.op, ast.Pow | ast.LShift) and right > 64:
+            return None
+        if isinstance(node.op, ast.FloorDiv) and right == 0:
+            return None
+        return _OPERATORS[type(node.op)](left, right)
+    return None
 
 
 def _rebind(tree: ast.Module, sizes: Mapping[str, int], origin: str) -> None:
     left = set(sizes)
-    for target, constant in _literal_assignments(tree):
-        if target.id in sizes:
-            constant.value = sizes[target.id]
-            left.discard(target.id)
+    for slot in _slots(tree):
+        if slot.name in sizes:
+            slot.rebind(sizes[slot.name])
+            left.discard(slot.name)
     if left:
         names = ", ".join(sorted(left))
         raise TaskError(f"{origin}: no module-level integer constant named {names}")

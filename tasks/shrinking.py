@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -18,6 +19,8 @@ LONG_BUDGET_ELEMENTS = 1 << 17
 """The same at the member with the longest reduction."""
 ROW_BEYOND_BLOCK = 1031
 """A prime above 1,024, the widest block that row-wise kernels commonly take in one piece."""
+LONG_ROW = 4096
+"""Terms of the longest reduction: enough for a half total to stagnate."""
 TILE_BEYOND_BLOCK = 131
 """A prime above 128, the usual side of a tile."""
 ROW_COUNT = 8
@@ -152,20 +155,46 @@ def _variations(source: str, origin: str, base: Mapping[str, int], name: str) ->
 def _long(
     source: str, origin: str, base: Mapping[str, int], sizes: Mapping[str, int]
 ) -> dict[str, int]:
-    """The base with its largest size raised as far as the budget allows and the rest lowered."""
-    largest = max(base, key=lambda name: base[name])
+    """The base with its reduced size raised as far as the budget allows and the rest lowered."""
+    reduced = _reduced(source, origin, base)
     for small in (SMALL_COUNT, None):
         member = {
             name: value if small is None else min(value, small) for name, value in base.items()
         }
-        member[largest] = base[largest]
-        while input_elements(source, {**member, largest: member[largest] * 2 + 1}, origin) <= (
-            LONG_BUDGET_ELEMENTS
-        ) and member[largest] < max(sizes[largest], 4 * ROW_BEYOND_BLOCK):
-            member[largest] = member[largest] * 2 + 1
+        member[reduced] = base[reduced]
+        limit = max(sizes[reduced], LONG_ROW)
+        while member[reduced] < limit and _fits(source, origin, member, reduced):
+            member[reduced] = member[reduced] * 2 + 1
         if _runs(source, member, origin):
             return member
     return dict(base)
+
+
+def _fits(source: str, origin: str, member: Mapping[str, int], name: str) -> bool:
+    longer = {**member, name: member[name] * 2 + 1}
+    return longer[name] <= 2 * LONG_ROW and (
+        input_elements(source, longer, origin) <= LONG_BUDGET_ELEMENTS
+    )
+
+
+def _reduced(source: str, origin: str, base: Mapping[str, int]) -> str:
+    """The size that makes inputs longer but not outputs; failing that, the largest one."""
+    before = _output_elements(source, base, origin)
+    for name in sorted(base, key=lambda each: base[each], reverse=True):
+        grown = {**base, name: base[name] + 1}
+        try:
+            more = input_elements(source, grown, origin) > input_elements(source, base, origin)
+            if more and _output_elements(source, grown, origin) == before:
+                return name
+        except TaskError:
+            continue
+    return max(base, key=lambda each: base[each])
+
+
+def _output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:
+    output = _run(source, sizes, origin)
+    leaves = torch.utils._pytree.tree_leaves(output)
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def _runs(source: str, sizes: Mapping[str, int], origin: str) -> bool:
@@ -177,12 +206,16 @@ def _runs(source: str, sizes: Mapping[str, int], origin: str) -> bool:
 
 
 def _check(source: str, sizes: Mapping[str, int], origin: str) -> None:
+    _run(source, sizes, origin)
+
+
+def _run(source: str, sizes: Mapping[str, int], origin: str) -> Any:
     reference = load_reference(source, sizes, origin)
     inputs = own_inputs(reference, 0)
     model = reference.build()
     try:
         with torch.no_grad():
-            model(*inputs)
+            return model(*inputs)
     except Exception as error:
         shape = ", ".join(f"{name}={value}" for name, value in sizes.items()) or "its own shape"
         raise TaskError(f"{origin}: the reference fails at {shape}: {error}") from error

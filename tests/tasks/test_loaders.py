@@ -72,6 +72,24 @@ def test_one_dimension_stays_beyond_a_block_and_is_prime():
     assert 1 in family.vary["dim"]
 
 
+def test_the_long_member_lengthens_the_reduced_size():
+    source = """
+import torch
+M, K, N = 1024, 4096, 2048
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+def get_inputs():
+    return [torch.rand(M, K), torch.rand(K, N)]
+def get_init_inputs():
+    return []
+"""
+    family = fitted_family(source, "test")
+    assert family.long["K"] > 4000
+    assert family.long["M"] <= 3
+    assert family.long["N"] <= 3
+
+
 def test_shrinking_never_touches_what_is_no_size():
     source = SOFTMAX.replace("dim=1)", "dim=axis)").replace("dim = 393216", "dim = 8192\naxis = 1")
     assert "axis" not in fitted_family(source, "test").base

@@ -9,7 +9,9 @@ import torch
 rows, width = 4, 8
 total = rows * width
 scale: int = 3
+depth = 2 * 3 + 2**4 // 5
 half = 0.5
+nothing = 4 // 0 if False else 1
 
 class Model(torch.nn.Module):
     def __init__(self, features, bias=width):
@@ -27,8 +29,8 @@ def get_init_inputs():
 """
 
 
-def test_only_literal_integers_are_sizes():
-    assert size_constants(SOURCE) == {"rows": 4, "width": 8, "scale": 3}
+def test_literals_and_arithmetic_on_literals_are_sizes():
+    assert size_constants(SOURCE) == {"rows": 4, "width": 8, "scale": 3, "depth": 9}
 
 
 def test_rebinding_reaches_derived_values_and_default_arguments():
@@ -37,6 +39,13 @@ def test_rebinding_reaches_derived_values_and_default_arguments():
     assert tensor.shape == (4, 5)
     assert total == 20
     assert reference.build().linear.weight.shape == (5, 5)
+
+
+def test_an_expression_is_rebound_as_a_whole():
+    reference = load_reference(
+        SOURCE.replace("rows, width = 4, 8", "rows, width = 2 * 2, 2**3"), {"width": 5}
+    )
+    assert reference.get_inputs()[0].shape == (4, 5)
 
 
 def test_two_builds_have_equal_weights_and_leave_the_generator_alone():
@@ -63,8 +72,8 @@ def test_a_broken_reference_is_the_tasks_fault(source, message):
 
 
 def test_an_unknown_size_is_named():
-    with pytest.raises(TaskError, match="no module-level integer constant named depth"):
-        load_reference(SOURCE, {"depth": 3})
+    with pytest.raises(TaskError, match="no module-level integer constant named height"):
+        load_reference(SOURCE, {"height": 3})
 
 
 def test_a_failing_constructor_is_the_tasks_fault():
