@@ -43,7 +43,7 @@ def judge(results: Results) -> Finding:
     measured = _measured(results.resources)
     if not wrong:
         kernels = len({item.kernel for item in results.resources})
-        targets = ", ".join(sorted({item.target for item in results.resources}))
+        targets = ", ".join(dict.fromkeys(item.target for item in results.resources))
         note = f"; {results.resources_note}" if results.resources_note else ""
         return passed(NAME, f"{kernels} kernels fit {targets}{note}", **measured)
     failing = {id(item) for item, _ in wrong}
