@@ -134,7 +134,8 @@ def reproduce(
         print(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            out.print(f"{row['gate']}\n  was {row['was']}\n  now {row['now']}", markup=False)
+            text = f"{row['gate']}\n  was {row['was']}\n  now {row['now']}"
+            out.print(text, markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(FAILED if any(row["fails"] for row in rows) else PASSED)
 
 
@@ -216,7 +217,7 @@ def list_tasks(
     tasks = list(load_tasks(source)) if source else list(suite().values())
     if as_json:
         print(json.dumps([task.to_json() for task in tasks], indent=2))
-    else:
+    elif tasks:
         out.print(task_table(tasks))
 
 
@@ -261,7 +262,7 @@ def lint_tasks(
             state = "fine" if not report.problems else f"{len(report.problems)} problems"
             out.print(f"{report.task}: {state}", style="" if not report.problems else "red")
             for line in (*report.problems, *report.notes):
-                out.print(f"  {line}", markup=False, highlight=False)
+                out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(FAILED if any(report.problems for report in reports) else PASSED)
 
 

@@ -98,8 +98,9 @@ def comparison_table(rows: Iterable[tuple[str, str, Verdict]]) -> Table:
 def task_table(tasks: Sequence[Task]) -> Table:
     """Tasks, one line each."""
     table = Table(show_edge=False, pad_edge=False)
-    for heading in ("task", "level", "class", "gradients", "dtypes", "shapes"):
-        table.add_column(heading)
+    table.add_column("task", no_wrap=True, min_width=max(len(task.id) for task in tasks))
+    for heading in ("level", "class", "gradients", "dtypes", "shapes"):
+        table.add_column(heading, overflow="fold")
     for task in tasks:
         table.add_row(
             task.id,
