@@ -21,6 +21,9 @@ _MARKS = {
 }
 
 
+_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
 def verdict_view(verdict: Verdict) -> RenderableType:
     """The verdict of one candidate: one line per gate, then traces, evidence and the result."""
     parts: list[RenderableType] = []
@@ -99,7 +102,7 @@ def task_table(tasks: Sequence[Task]) -> Table:
     """Tasks, one line each."""
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("task", no_wrap=True, min_width=max(len(task.id) for task in tasks))
-    for heading in ("level", "class", "gradients", "dtypes", "shapes"):
+    for heading in ("level", "class", "grad", "dtypes", "shapes"):
         table.add_column(heading, overflow="fold")
     for task in tasks:
         table.add_row(
@@ -107,7 +110,7 @@ def task_table(tasks: Sequence[Task]) -> Table:
             str(task.level or ""),
             task.op_class,
             "yes" if task.gradients else "",
-            ", ".join(task.dtypes),
+            " ".join(_SHORT.get(dtype, dtype) for dtype in task.dtypes),
             str(1 + len(task.family.variants()) + bool(task.family.long)),
         )
     return table
