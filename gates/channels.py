@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tasks.model import Task
+from ..tasks.observation import SanitizerFinding
 from ..tasks.probe import Probe
 from .comparison import outcome_of
 from .results import Results, seeded
@@ -31,6 +32,9 @@ def channels(results: Results) -> dict[str, str]:
         if seen.guards_broken:
             text = f"memory outside input[{seen.guards_broken[0]}] was written"
             found.setdefault("out_of_bounds", f"{probe.label}: {text}")
+        for noticed in seen.sanitizer:
+            name = "race" if noticed.kind == "barrier" else noticed.kind
+            found.setdefault(name, f"{probe.label}: {_sentence(noticed)}")
         for tensor in seen.outputs:
             if tensor.device != "device":
                 found.setdefault("device", f"{probe.label}: {tensor.path} was moved to the host")
@@ -38,6 +42,22 @@ def channels(results: Results) -> dict[str, str]:
             if shared and not (truth.output_is_view and shared != "previous output"):
                 found.setdefault("aliasing", f"{probe.label}: {tensor.path} is memory of {shared}")
     return found
+
+
+_WORDS = {
+    "out_of_bounds": "accessed memory outside its tensor",
+    "uninitialised_read": "read memory that nobody had written",
+    "race": "and those of another block reach the same memory in no certain order",
+    "barrier": "and others of their block reach the same memory with no barrier between them",
+}
+
+
+def _sentence(noticed: SanitizerFinding) -> str:
+    line = f" in line {noticed.line}" if noticed.line is not None else ""
+    return (
+        f"{noticed.kernel}{line}: {noticed.lanes} threads {_WORDS[noticed.kind]} "
+        f"({noticed.opcode}): {noticed.detail}"
+    )
 
 
 def kernel_role(results: Results) -> str:

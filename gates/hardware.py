@@ -38,7 +38,7 @@ def plan(task: Task) -> tuple[Probe, ...]:
 def judge(results: Results) -> Finding:
     """Hold every compile against the limits of its target."""
     if not results.resources:
-        return not_applicable(NAME, "the candidate launched no kernel")
+        return not_applicable(NAME, results.resources_note or "the candidate launched no kernel")
     wrong = [(item, reason) for item in results.resources for reason in excesses(item)]
     measured = _measured(results.resources)
     if not wrong:

@@ -38,9 +38,10 @@ class Grader:
     """
 
     device: str = "auto"
-    """`cuda`, `interpreter`, or `auto`, which is `cuda` where there is one."""
+    """`cuda`, `vgpu` (the virtual GPU), `interpreter`, or `auto`: `cuda` where there is one, else
+    `vgpu`."""
     targets: tuple[str, ...] = DEFAULT_TARGETS
-    """Hardware on which every kernel has to fit, see RES-02."""
+    """Hardware on which every kernel has to fit, see RES-02; none leaves that gate out."""
     seed: int = 0
     """Moves every probe's seed; keep it secret from what is being trained."""
     limits: Limits = field(default_factory=Limits)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .cell import CallRequest, Cell, HarnessError, ModelRequest, review
-from .gates import battery, kernelbench_rule
+from .gates import battery, kernelbench_rule, unsupported
 from .gates.channels import channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
@@ -66,16 +66,18 @@ class Grading:
         try:
             with self._timed("probes"):
                 fault = self.observe([p for p in probes if not self.truths[p].error])
+            if fault is not None and fault.kind == unsupported.KIND:
+                return self._broken(fault.message)
             if fault is not None:
                 return self._unjudged(fault)
             with self._timed("compile"):
                 results = self._results()
         except HarnessError as error:
-            return self._broken(error)
+            return self._broken(f"the harness broke: {one_line(error)}")
         with self._timed("judge"):
             findings = battery.judge(results)
             allclose = kernelbench_rule.judge(results)
-        return Verdict(
+        verdict = Verdict(
             task=self.task.to_json(),
             source=self.source,
             findings=findings,
@@ -85,6 +87,7 @@ class Grading:
             environment=self._environment(),
             time_s=self.time_s,
         )
+        return unsupported.void(verdict, results)
 
     def _check_reference(self, first: Probe) -> None:
         """A reference that fails on its own inputs at the base shape is the task's fault."""
@@ -151,6 +154,7 @@ class Grading:
             cotangents=given,
             rotation=int(probe.question.digest[:8], 16),
             mute=probe.mute,
+            schedule=int(probe.digest[:8], 16),
             deadline_seconds=self.grader.call_seconds,
         )
 
@@ -182,6 +186,8 @@ class Grading:
         launches, left_out = select(self.observations.values())
         if not launches:
             return results
+        if not self.grader.targets:
+            return replace(results, resources_note="no target was asked for")
         self.grader.report("compile", 0, len(launches))
         compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
         note = f"{left_out} smaller specialisations were not compiled" if left_out else ""
@@ -201,8 +207,7 @@ class Grading:
             time_s=self.time_s,
         )
 
-    def _broken(self, error: HarnessError) -> Verdict:
-        reason = f"the harness broke: {one_line(error)}"
+    def _broken(self, reason: str) -> Verdict:
         return Verdict(
             task=self.task.to_json(),
             source=self.source,

@@ -9,14 +9,21 @@ from typing import Any
 import torch
 
 PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol")
+SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a call gave no result. Always the candidate's doing; a harness fault is an exception."""
+    """Why a call gave no result.
+
+    The candidate's doing, with one exception: `unsupported` means that the device cannot run
+    something that a GPU could, which is never held against the candidate. A harness fault is an
+    exception.
+    """
 
     kind: str
-    """`refused`, `exception`, `timeout`, `memory`, `signal`, `exit` or `protocol`."""
+    """`refused`, `exception`, `timeout`, `memory`, `signal`, `exit`, `protocol` or
+    `unsupported`."""
     phase: str
     """Where it happened, one of `PHASES`."""
     message: str
@@ -41,6 +48,23 @@ class Launch:
     options: Mapping[str, int] = field(default_factory=dict)
     """`num_warps`, `num_stages`, `num_ctas` as given at the launch."""
     grid: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SanitizerFinding:
+    """Something a kernel did that no correct kernel does, seen while it ran."""
+
+    kind: str
+    """One of `SANITIZER_KINDS`."""
+    kernel: str
+    opcode: str
+    """The PTX instruction that did it."""
+    line: int | None = None
+    """Line of the candidate's source, if known."""
+    lanes: int = 0
+    """How many threads did it."""
+    detail: str = ""
+    """Which memory, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +118,8 @@ class Observation:
     weights_matched: bool = True
     """Whether every reference parameter found its place in the candidate."""
     launches: tuple[Launch, ...] = ()
+    sanitizer: tuple[SanitizerFinding, ...] = ()
+    """What was seen while kernels ran, on devices that watch them."""
     fault: Fault | None = None
     time_us: float = 0.0
     """Duration of the call in the cell, by the judge's clock."""

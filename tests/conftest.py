@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 def grader():
     from lethe_env.grader import Grader
 
-    with Grader(device="interpreter") as shared:
+    with Grader(device="vgpu") as shared:
         yield shared
 
 

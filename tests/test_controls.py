@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lethe_env.gates.verdict import Status
+from lethe_env.grader import Grader
 from lethe_env.kernels.controls import HONEST, RED_TEAM
 
 
@@ -28,11 +29,30 @@ def test_an_honest_kernel_passes_every_applicable_gate(grader, control):
 
 @pytest.mark.parametrize("control", by_task(RED_TEAM))
 def test_a_trick_is_rejected_by_the_gates_it_names(grader, control, monkeypatch):
-    monkeypatch.setattr(grader, "targets", ("sm_100",))  # RES-02's own trick overflows there
+    targets = ("sm_100",) if "RES-02" in control.caught_by else ()  # the rest need no compile
+    monkeypatch.setattr(grader, "targets", targets)
     verdict = grader.grade(control.task, control.source())
     assert not verdict.errored
     seen = {*verdict.rejected_by, *verdict.channels, verdict.kernel}
     assert set(control.caught_by) <= seen, verdict.rejected_by
+
+
+@pytest.mark.parametrize("name", ["relu", "softmax", "matmul"])
+def test_the_interpreter_accepts_honest_kernels_too(name):
+    control = next(control for control in HONEST if control.name == name)
+    with Grader(device="interpreter", targets=("sm_90",)) as interpreter:
+        verdict = interpreter.grade(control.task, control.source())
+    assert verdict.failed_gates == ()
+    assert verdict.passed
+
+
+@pytest.mark.parametrize(
+    "name", [c.name for c in RED_TEAM if c.needs_gpu and c.name != "tf32_by_default"]
+)
+def test_what_only_a_gpu_brings_out_passes_the_interpreter(name):
+    control = next(control for control in RED_TEAM if control.name == name)
+    with Grader(device="interpreter", targets=("sm_90",)) as interpreter:
+        assert interpreter.grade(control.task, control.source()).passed
 
 
 def test_the_controls_cover_what_they_have_to():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +60,12 @@ class Agent:
             fault = Fault(kind="refused", phase="load", message=str(error))
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too
             fault = faults.from_exception(error, self._phase, self._path, self._log.count)
+            limitation = self._device.limitation(error)
+            if limitation is not None:
+                message = limitation.replace(f"{self._folder}/", "")[: faults.MESSAGE_CHARACTERS]
+                fault = replace(fault, kind="unsupported", message=message)
         return {
+            "sanitizer": [self._finding(found) for found in self._device.findings()],
             "fault": {
                 "kind": fault.kind,
                 "phase": fault.phase,
@@ -67,7 +73,7 @@ class Agent:
                 "exception": fault.exception,
                 "line": fault.line,
                 "launches": self._log.count,
-            }
+            },
         }
 
     def _enter(self, phase: str) -> None:
@@ -102,6 +108,7 @@ class Agent:
         self._rotation.number = request["rotation"]
         self._enter("forward")
         self._log.start(mute=request["mute"])
+        self._device.begin(request["schedule"])
         self._memory.restart()
         model.restore_buffers()
         wires = [WireTensor.from_json(item) for item in request["tensors"]]
@@ -126,7 +133,20 @@ class Agent:
         model.claim_memory(owners)
         reply["outputs"] = [self._describe(leaf, owners.of(leaf.tensor)) for leaf in leaves]
         model.previous_outputs = [leaf.tensor.detach() for leaf in leaves]
+        reply["sanitizer"] = [self._finding(found) for found in self._device.findings()]
         return {**reply, "launches": self._log.records, "launch_count": self._log.count}
+
+    def _finding(self, found: Any) -> dict[str, Any]:
+        own = found.file == self._path
+        where = "" if own or not found.line else f" ({Path(found.file).name}:{found.line})"
+        return {
+            "kind": found.kind,
+            "kernel": found.kernel,
+            "opcode": found.opcode,
+            "line": found.line if own and found.line else None,
+            "lanes": found.lanes,
+            "detail": found.detail + where,
+        }
 
     def _gradients(
         self,

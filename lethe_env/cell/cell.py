@@ -12,7 +12,7 @@ import torch
 from ..tasks.observation import Fault, Observation
 from . import replies
 from .arena import InputArena, OutputArena
-from .conversation import Conversation, LostError
+from .conversation import Answer, Conversation, LostError
 from .protocol import HarnessError, encode
 from .requests import CallRequest, Limits, ModelRequest
 
@@ -26,6 +26,7 @@ class Cell:
         inputs: InputArena,
         outputs: OutputArena,
         limits: Limits,
+        answer: Answer | None = None,
     ) -> None:
         """Take over a freshly forked process.
 
@@ -34,6 +35,7 @@ class Cell:
             inputs: memory the judge writes to.
             outputs: memory the judge reads from.
             limits: what it may use.
+            answer: what it may ask the judge meanwhile; by default nothing.
         """
         self.fault: Fault | None = None
         """Why the source could not be loaded, or how the process died."""
@@ -42,6 +44,7 @@ class Cell:
         self._inputs = inputs
         self._outputs = outputs
         self._limits = limits
+        self._answer = answer
         self._models: dict[str, tuple[Fault | None, bool]] = {}
 
     @property
@@ -92,10 +95,12 @@ class Cell:
             "cotangents": cotangents,
             "rotation": request.rotation,
             "mute": request.mute,
+            "schedule": request.schedule,
         }
-        started = time.perf_counter()
+        started = time.perf_counter() - self._conversation.answering_seconds
         reply = self._ask(message, request.deadline_seconds)
-        time_us = (time.perf_counter() - started) * 1e6
+        ended = time.perf_counter() - self._conversation.answering_seconds
+        time_us = (ended - started) * 1e6
         if isinstance(reply, Fault):
             return Observation(fault=reply, weights_matched=matched, time_us=time_us)
         return replies.observation_of(
@@ -136,7 +141,7 @@ class Cell:
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any] | Fault:
         """Send a request and wait for its answer; a fault means the process is gone."""
         try:
-            return self._conversation.ask(message, seconds)
+            return self._conversation.ask(message, seconds, self._answer)
         except HarnessError:
             self._release()
             raise

@@ -12,6 +12,7 @@ from .protocol import ClosedError, DeadlineError, HarnessError, ProtocolError, r
 from .sandbox import Containment
 
 _START_SECONDS = 30.0
+_QUESTIONS_BACK = 256
 
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -58,6 +59,8 @@ class Conversation:
             HarnessError: it did not come up.
         """
         self.open = True
+        self.answering_seconds = 0.0
+        """Time spent so far on questions that came back."""
         self._channel = channel
         self._end = end
         try:
@@ -67,17 +70,34 @@ class Conversation:
             raise HarnessError("a new cell did not come up") from error
         self.containment = Containment.from_json(ready["containment"])
 
-    def ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def ask(
+        self, message: Mapping[str, Any], seconds: float, answer: Answer | None = None
+    ) -> dict[str, Any]:
         """Send a question and wait for its answer.
+
+        Args:
+            message: the question.
+            seconds: how long the answer may take, answering questions that come back not counted.
+            answer: answers questions that come back; without it none may.
 
         Raises:
             LostError: there was none, or none that answers this question. The process is gone.
         """
         number = secrets.randbits(48)
+        deadline = time.monotonic() + seconds
         try:
-            send(self._channel, {**message, "id": number})
-            reply = receive(self._channel, time.monotonic() + seconds)
-        except DeadlineError:
+            self._tell({**message, "id": number}, seconds)
+            reply = receive(self._channel, deadline)
+            for _ in range(_QUESTIONS_BACK):
+                if answer is None or "ask" not in reply:
+                    break
+                started = time.monotonic()
+                self._tell(answer(reply), seconds)
+                spent = time.monotonic() - started
+                self.answering_seconds += spent
+                deadline += spent
+                reply = receive(self._channel, deadline)
+        except (DeadlineError, TimeoutError):
             raise self._lost("timeout", f"no answer within {seconds:g} seconds") from None
         except ClosedError:
             raise self._lost("ended", "") from None
@@ -92,6 +112,12 @@ class Conversation:
         self.open = False
         self._channel.close()
         return self._end()
+
+    def _tell(self, message: dict[str, Any], seconds: float) -> None:
+        """Send, but wait no longer than that for someone who does not read."""
+        self._channel.settimeout(seconds)
+        send(self._channel, message)
+        self._channel.settimeout(None)
 
     def _lost(self, kind: str, reason: str) -> LostError:
         return LostError(kind, reason, self.close())

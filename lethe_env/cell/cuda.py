@@ -70,6 +70,17 @@ class CudaDevice:
         """By the tensor's own device."""
         return "device" if tensor.is_cuda else "host"
 
+    def begin(self, schedule: int) -> None:
+        """The hardware schedules as it likes."""
+
+    def findings(self) -> Sequence[Any]:
+        """Nothing watches the kernels."""
+        return ()
+
+    def limitation(self, error: BaseException) -> str | None:
+        """Whatever it raises is the candidate's."""
+        return None
+
     def _tensor(self, wire: WireTensor) -> torch.Tensor:
         if wire.storage_bytes == 0:
             empty = torch.empty(0, dtype=DTYPES[wire.dtype], device="cuda")

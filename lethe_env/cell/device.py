@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -39,6 +40,15 @@ class Device(Protocol):
     def side(self, tensor: torch.Tensor) -> str:
         """`device` or `host`."""
 
+    def begin(self, schedule: int) -> None:
+        """A call begins; the number settles what a GPU leaves open, where the device can."""
+
+    def findings(self) -> Sequence[Any]:
+        """What kernels did since `begin` that no correct kernel does: `vgpu.driver.Finding`."""
+
+    def limitation(self, error: BaseException) -> str | None:
+        """Why this device cannot run the candidate, if that is what the exception says."""
+
 
 class InterpreterDevice:
     """CPU tensors that say they lie on a CUDA device; Triton's interpreter runs the kernels."""
@@ -70,13 +80,34 @@ class InterpreterDevice:
         """By the mark."""
         return "host" if is_host(tensor) else "device"
 
+    def begin(self, schedule: int) -> None:
+        """Programs run in order, whatever the number."""
 
-def open_device(name: str) -> Device:
-    """The device of this name: `interpreter` or `cuda`."""
+    def findings(self) -> Sequence[Any]:
+        """The interpreter notices nothing."""
+        return ()
+
+    def limitation(self, error: BaseException) -> str | None:
+        """Whatever it raises is the candidate's."""
+        return None
+
+
+def open_device(name: str, channel: socket.socket) -> Device:
+    """The device of this name.
+
+    Args:
+        name: `interpreter`, `vgpu` or `cuda`.
+        channel: to the judge, from whom the virtual GPU gets its native code.
+    """
     if name == "cuda":
         from .cuda import CudaDevice
 
         return CudaDevice()
+    if name == "vgpu":
+        from .translation import Client
+        from .virtual import VirtualDevice
+
+        return VirtualDevice(Client(channel))
     return InterpreterDevice()
 
 

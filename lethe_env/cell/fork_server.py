@@ -43,7 +43,7 @@ class ForkServer:
         """Fork a cell and open a channel to it.
 
         Args:
-            task: `candidate`, `compile` or `assemble`.
+            task: `candidate`, `compile`, `assemble` or `translate`.
             memories: memory files that the cell gets as well.
 
         Raises:

@@ -9,11 +9,19 @@ from typing import Any
 
 import torch
 
-from ..tasks.observation import PHASES, Fault, Launch, Observation, OutputTensor
+from ..tasks.observation import (
+    PHASES,
+    SANITIZER_KINDS,
+    Fault,
+    Launch,
+    Observation,
+    OutputTensor,
+    SanitizerFinding,
+)
 from .arena import STATUS_BYTES
 from .protocol import DTYPES
 
-_KINDS = ("refused", "exception", "memory", "exit", "protocol")
+_KINDS = ("refused", "exception", "memory", "exit", "protocol", "unsupported")
 _DIMENSIONS = 32
 _CHARACTERS = 1000
 Read = Callable[[int, int], torch.Tensor]
@@ -78,17 +86,19 @@ def observation_of(
     gradients: tuple[OutputTensor, ...] = ()
     missing: tuple[str, ...] = ()
     launches: tuple[Launch, ...] = ()
+    sanitizer: tuple[SanitizerFinding, ...] = ()
     fault = fault_of(reply)
-    if fault is None:
-        try:
+    try:
+        sanitizer = tuple(_finding(item) for item in _list(reply.get("sanitizer", [])))
+        if fault is None:
             budget = _Budget(limit_bytes)
             outputs = tuple(_tensor(item, read, budget) for item in _list(reply["outputs"]))
             found = _list(reply.get("gradients", []))
             gradients = tuple(_tensor(item, read, budget) for item in found)
             missing = tuple(_text(p) for p in _list(reply.get("missing_gradients", [])))
             launches = tuple(_launch(item) for item in _list(reply["launches"]))
-        except (MalformedError, KeyError, TypeError, ValueError, OverflowError) as error:
-            fault, outputs, gradients, missing = _malformed(error), (), (), ()
+    except (MalformedError, KeyError, TypeError, ValueError, OverflowError) as error:
+        fault, outputs, gradients, missing = fault or _malformed(error), (), (), ()
     return Observation(
         outputs=outputs,
         gradients=gradients,
@@ -97,6 +107,7 @@ def observation_of(
         guards_broken=guards_broken,
         weights_matched=weights_matched,
         launches=launches,
+        sanitizer=sanitizer,
         fault=fault,
         time_us=time_us,
     )
@@ -148,6 +159,20 @@ def _launch(item: Any) -> Launch:
         arguments={_text(name): dict(value) for name, value in arguments.items()},
         options={_text(name): int(value) for name, value in options.items()},
         grid=_integers(item["grid"]),
+    )
+
+
+def _finding(item: Any) -> SanitizerFinding:
+    if item["kind"] not in SANITIZER_KINDS:
+        raise MalformedError("an unknown kind of finding")
+    line = item["line"]
+    return SanitizerFinding(
+        kind=item["kind"],
+        kernel=_text(item["kernel"]),
+        opcode=_text(item["opcode"]),
+        line=None if line is None else int(line),
+        lanes=int(item["lanes"]),
+        detail=_text(item["detail"]),
     )
 
 

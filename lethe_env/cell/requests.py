@@ -99,4 +99,6 @@ class CallRequest:
     """Picks the autotune configuration."""
     mute: bool = False
     """Whether kernel launches become no-ops."""
+    schedule: int = 0
+    """Settles the order of thread blocks where the device can choose it."""
     deadline_seconds: float = 30.0

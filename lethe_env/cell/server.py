@@ -148,8 +148,16 @@ def import_everything(device: str) -> None:
 
     importlib.import_module("triton.experimental.gluon")  # Triton would at the first launch
 
-    if device == "compiler":
+    if device in ("compiler", "vgpu"):
+        from . import warm_up
+
         ask_assemblers_for_their_versions()
+        ptx = warm_up.compile_to_ptx()
+    if device == "vgpu":
+        from ..vgpu.machine import program
+        from . import translation, virtual  # noqa: F401
+
+        program.compile(ptx)
     if device != "cuda":
         cuda_runtime.install_runtime()
         cuda_runtime.install_driver()
@@ -171,7 +179,7 @@ def run_cell(
 
     Args:
         settings: the server's settings, see `workshop.Workshop`.
-        task: `candidate`, `compile` or `assemble`.
+        task: `candidate`, `compile`, `assemble` or `translate`.
         folder: the private folder.
         files: the channel, and for a candidate the two memories.
         containment: what the server has given up already.
@@ -197,9 +205,13 @@ def run_cell(
     )
     if task == "candidate":
         memory = CellMemory(files[1], files[2])
-        worker = Agent(channel, memory, open_device(device), folder)
+        worker = Agent(channel, memory, open_device(device, channel), folder)
     elif task == "compile":
         worker = Compiler(channel, folder)
+    elif task == "translate":
+        from .translation import Translator
+
+        worker = Translator(channel)
     else:
         worker = Assembler(channel)
     send(channel, {"containment": confine(plan, containment).to_json()})

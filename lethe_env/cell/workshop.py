@@ -9,14 +9,17 @@ import torch
 from ..tasks.observation import KernelResources, Launch
 from .arena import InputArena, OutputArena
 from .cell import Cell
+from .conversation import Answer
 from .fork_server import ForkServer
 from .requests import Limits
 from .resources import CompilerPool
 
+DEVICES = ("interpreter", "cuda", "vgpu")
+
 
 def default_device() -> str:
-    """`cuda` where there is a CUDA device, else `interpreter`."""
-    return "cuda" if torch.cuda.is_available() else "interpreter"
+    """`cuda` where there is a CUDA device, else `vgpu`, the virtual one."""
+    return "cuda" if torch.cuda.is_available() else "vgpu"
 
 
 class Workshop:
@@ -26,14 +29,15 @@ class Workshop:
         """Prepare; servers start when first needed.
 
         Args:
-            device: `interpreter` or `cuda`.
+            device: `interpreter`, `vgpu` (the virtual GPU) or `cuda`.
             limits: what each cell may use.
         """
-        if device not in ("interpreter", "cuda"):
-            raise ValueError(f"unknown device {device!r}; known: interpreter, cuda")
+        if device not in DEVICES:
+            raise ValueError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
         self.device = device
         self.limits = limits or Limits()
         self._server = ForkServer(device, self.limits)
+        self._answer = self._desk() if device == "vgpu" else None
         self._compilers = CompilerPool(ForkServer("compiler", self.limits), self.limits)
 
     def __enter__(self) -> Workshop:
@@ -51,7 +55,7 @@ class Workshop:
         inputs = InputArena(self.limits.input_bytes)
         outputs = OutputArena(self.limits.output_bytes)
         conversation = self._server.converse("candidate", [inputs.descriptor, outputs.descriptor])
-        cell = Cell(conversation, inputs, outputs, self.limits)
+        cell = Cell(conversation, inputs, outputs, self.limits, self._answer)
         cell.load(source)
         return cell
 
@@ -72,6 +76,11 @@ class Workshop:
             HarnessError: no compiler process could be had.
         """
         return self._compilers.resources(source, launches, targets)
+
+    def _desk(self) -> Answer:
+        from .translation import Desk  # the virtual GPU takes a second to import
+
+        return Desk(self._server.converse, self.limits).answer
 
     def close(self) -> None:
         """End all servers and all cells."""

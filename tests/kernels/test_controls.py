@@ -10,7 +10,7 @@ from lethe_env.kernels.controls import HONEST, RED_TEAM
 from lethe_env.tasks.catalog import suite
 
 ALL = (*HONEST, *RED_TEAM)
-CHANNELS = ("decoy", "out_of_bounds")
+CHANNELS = ("decoy", "out_of_bounds", "race")
 FOLDER = Path(controls.__file__).parent
 
 

@@ -1,0 +1,97 @@
+"""From PTX to native code, away from the candidate: a cell asks, the judge answers.
+
+What a cell compiles for itself nobody else may run, so a cell never compiles: it sends PTX to the
+judge, who looks in the cache or has a fresh confined process translate that one text.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..vgpu.cache import ObjectCache
+from ..vgpu.machine import program
+from ..vgpu.ptx.model import UnsupportedError
+from .conversation import Conversation, LostError, serve
+from .protocol import receive, send
+from .requests import Limits
+
+_PREFIX = str(UnsupportedError(""))
+
+
+class Client:
+    """In the candidate's cell: turns PTX into native code by asking the judge."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def __call__(self, ptx: str) -> bytes:
+        """Native code of a kernel.
+
+        Raises:
+            UnsupportedError: the virtual GPU does not implement something in it.
+        """
+        send(self._channel, {"ask": "translate", "ptx": ptx})
+        return _native(receive(self._channel))
+
+
+class Desk:
+    """At the judge: answers cells, from the cache where it can."""
+
+    def __init__(self, converse: Callable[[str], Conversation], limits: Limits) -> None:
+        """Prepare.
+
+        Args:
+            converse: forks a cell for a task.
+            limits: how long one translation may take.
+        """
+        self._converse = converse
+        self._limits = limits
+        self._cache = ObjectCache(translate=self._translate)
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a cell's question; never raises for what the cell sent."""
+        ptx = question.get("ptx")
+        if not isinstance(ptx, str):
+            return {"unsupported": "a question without PTX"}
+        try:
+            return {"native": base64.b64encode(self._cache(ptx)).decode()}
+        except UnsupportedError as error:
+            return {"unsupported": str(error).removeprefix(_PREFIX)}
+
+    def _translate(self, ptx: str) -> bytes:
+        conversation = self._converse("translate")  # one text each: it may have been broken by it
+        try:
+            question = {"op": "translate", "ptx": ptx}
+            return _native(conversation.ask(question, self._limits.compile_seconds))
+        except LostError as lost:
+            reason = lost.reason or f"the translator ended with status {lost.status}"
+            raise UnsupportedError(reason) from lost
+        finally:
+            if conversation.open:
+                conversation.close()
+
+
+class Translator:
+    """In a process of its own: translates what the judge sends."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def serve(self) -> None:
+        """Answer requests one after the other."""
+        serve(self._channel, {"translate": self._translate})
+
+    def _translate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {"native": base64.b64encode(program.translate(request["ptx"])).decode()}
+        except UnsupportedError as error:
+            return {"unsupported": str(error).removeprefix(_PREFIX)}
+
+
+def _native(reply: Mapping[str, Any]) -> bytes:
+    if "native" in reply:
+        return base64.b64decode(reply["native"])
+    raise UnsupportedError(str(reply.get("unsupported", "no answer")))

@@ -1,0 +1,358 @@
+"""Triton's driver for the virtual GPU: `JITFunction.run` and everything above it stay Triton's.
+
+Kernels are compiled as far as PTX; what Triton takes for the cubin is that text. While the driver
+is active, launches on CPU tensors run the PTX in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import _allocation
+
+from .arguments import Argument, flatten
+from .cache import ObjectCache, Translate
+from .machine import program
+from .machine.report import Finding as MachineFinding
+from .memory import WINDOW_BITS, AddressSpace, Pointer
+from .ptx.model import Kernel, UnsupportedError
+from .timing import TARGETS, Counts, Target, modelled_time_us
+
+ARCHITECTURES = {80: "A100", 90: "H100", 100: "B200"}
+SHARED_MEMORY_BYTES = 232448
+"""Most dynamic shared memory of a block. That of compute capability 9.0 and 10.0 whatever the code
+is compiled for: what a kernel may use on which target is judged from its resources."""
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+MAXIMAL_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something a kernel did that no correct kernel does."""
+
+    kind: str
+    """`out_of_bounds`, `uninitialised_read`, `race` between blocks, or `barrier`: a race within a
+    block."""
+    kernel: str
+    opcode: str
+    file: str = ""
+    line: int = 0
+    """Line of the kernel's source, 0 if unknown."""
+    lanes: int = 0
+    """How many threads did it."""
+    detail: str = ""
+    """Which memory, in words."""
+
+
+class LaunchError(RuntimeError):
+    """A launch ended as it would on a GPU: with an error that says little."""
+
+
+_STOPS = {
+    "assert": "CUDA error: device-side assert triggered",
+    "trap": "CUDA error: unspecified launch failure",
+    "deadlock": "the kernel hangs: threads wait at a barrier that the others never reach",
+}
+
+
+@dataclass(slots=True)
+class Session:
+    """What launches share: memory, schedule, and what was seen so far."""
+
+    memory: AddressSpace = field(default_factory=AddressSpace)
+    seed: int = 0
+    """Order in which blocks run; changes with every launch."""
+    threads: int = 1
+    """Operating system threads over blocks."""
+    sanitize: bool = True
+    """Whether races, missing barriers and reads of undefined memory are looked for; bounds always
+    are."""
+    printed: list[str] = field(default_factory=list)
+    """What `tl.device_print` wrote."""
+    findings: list[Finding] = field(default_factory=list)
+    counts: list[tuple[str, Counts]] = field(default_factory=list)
+    """Kernel name and counts of each launch."""
+    launches: int = 0
+
+    def take_findings(self) -> list[Finding]:
+        """Hand over what was found, and forget it."""
+        found, self.findings = self.findings, []
+        return found
+
+
+class Launcher:
+    """Runs one compiled kernel in the active driver's session.
+
+    Triton makes one per specialisation and keeps it, whatever driver comes next.
+    """
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._names = list(source.signature)
+        self._types = list(source.signature.values())
+        self._metadata = metadata
+        if metadata.num_ctas > 1:
+            raise UnsupportedError(f"clusters of {metadata.num_ctas} blocks")
+
+    def __call__(
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int,
+        function: program.Program,
+        packed_metadata: Any,
+        launch_metadata: Any,
+        enter_hook: Callable[[Any], None] | None,
+        exit_hook: Callable[[Any], None] | None,
+        *values: Any,
+    ) -> None:
+        """Launch, with the arguments that Triton's own launcher gets."""
+        grid = (grid_x, grid_y, grid_z)
+        if any(size > limit for size, limit in zip(grid, GRID_LIMITS, strict=True)):
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid})")
+        memory = _session().memory
+        arguments: list[Argument] = list(flatten(self._names, self._types, values, memory))
+        scratch = [self._scratch(kind, grid, stream) for kind in ("global", "profile")]
+        arguments += [
+            memory.pointer(t, "scratch") if t is not None else Pointer(0) for t in scratch
+        ]
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        if 0 not in grid:
+            self._run(function, grid, arguments)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _scratch(self, kind: str, grid: Sequence[int], stream: int) -> torch.Tensor | None:
+        """Memory beside the arguments, from the allocator that the user has set."""
+        size_bytes = getattr(self._metadata, f"{kind}_scratch_size")
+        if not size_bytes:
+            return None
+        allocator = _allocation._allocator if kind == "global" else _allocation._profile_allocator
+        blocks = grid[0] * grid[1] * grid[2]
+        alignment = getattr(self._metadata, f"{kind}_scratch_align")
+        buffer = allocator.get()(blocks * size_bytes, alignment, stream)
+        if not isinstance(buffer, torch.Tensor):
+            raise UnsupportedError("scratch memory that is no tensor")
+        return buffer
+
+    def _run(
+        self, function: program.Program, grid: tuple[int, int, int], arguments: list[Argument]
+    ) -> None:
+        session = _session()
+        session.memory.sweep()
+        session.launches += 1
+        options = program.Options(
+            shared_bytes=self._metadata.shared,
+            seed=session.seed + session.launches,
+            threads=session.threads,
+            races=session.sanitize,
+            definedness=session.sanitize,
+            barriers=session.sanitize,
+        )
+        report = function.run(grid, arguments, session.memory, options)
+        owners = {p.name: p for p in arguments if isinstance(p, Pointer) and p.name}
+        session.findings += [self._finding(found, owners) for found in report.findings]
+        windows = {p.address >> WINDOW_BITS for p in arguments if isinstance(p, Pointer)}
+        held_bytes = sum(int(session.memory.table[number, 1]) for number in windows)
+        counts = Counts.of(report.counts, held_bytes, mma_type(function.kernel))
+        session.counts.append((self._metadata.name, counts))
+        session.printed += report.messages
+        if report.stopped:
+            raise LaunchError(f"{_STOPS[report.stopped]} {' '.join(report.messages[-1:])}".strip())
+
+    def _finding(self, found: MachineFinding, owners: dict[str, Pointer]) -> Finding:
+        place = found.location
+        return Finding(
+            kind=found.kind,
+            kernel=self._metadata.name,
+            opcode=found.opcode,
+            file=place.file if place else "",
+            line=place.line if place else 0,
+            lanes=found.lanes,
+            detail="; ".join(filter(None, (self._place(found, owners), found.detail))),
+        )
+
+    def _place(self, found: MachineFinding, owners: dict[str, Pointer]) -> str:
+        if "shared" in found.opcode.split("."):
+            return f"byte {found.address} of the block's shared memory"
+        return _session().memory.describe(found.address, owners)
+
+
+def mma_type(kernel: Kernel) -> str:
+    """Type of the factors on tensor cores, of the first kind in the kernel; empty without any.
+
+    An `mma` names its types last: result, left and right factor, addend.
+    """
+    found = (i.opcode for i in kernel.body if i.opcode[0] == "mma")
+    return next((opcode[-3] for opcode in found), "")
+
+
+def _session() -> Session:
+    session: Session = triton.runtime.driver.active.session
+    return session
+
+
+class VirtualDriver(DriverBase):
+    """What `triton.runtime.driver.active` answers while the virtual GPU is in use."""
+
+    def __init__(
+        self,
+        session: Session | None = None,
+        *,
+        architecture: int = 80,
+        translate: Translate | None = None,
+        device: torch.device | None = None,
+        interface: Any = None,
+    ) -> None:
+        """Prepare; `activate` makes it Triton's driver.
+
+        Args:
+            session: what launches share; a fresh one by default.
+            architecture: what kernels are compiled for, 80, 90 or 100.
+            translate: from PTX to native code; by default in this process, kept on disk.
+            device: where torch says tensors lie.
+            interface: what stands in for `torch.cuda`; by default one that tells modelled time.
+        """
+        super().__init__()
+        if architecture not in ARCHITECTURES:
+            known = ", ".join(map(str, ARCHITECTURES))
+            raise ValueError(f"no architecture {architecture}; known: {known}")
+        self.session = session or Session()
+        self.target: Target = TARGETS[ARCHITECTURES[architecture]]
+        self.launcher_cls = Launcher
+        self.utils = SimpleNamespace(
+            load_binary=self._load_binary, get_device_properties=self._properties
+        )
+        self._architecture = architecture
+        self._translate = translate or ObjectCache()
+        self._device = device or torch.device("cpu")
+        self._interface = interface or _Interface(self)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Never chosen by itself."""
+        return False
+
+    def activate(self) -> None:
+        """Become Triton's driver in this process, and stop compiling at PTX."""
+        triton.knobs.runtime.add_stages_inspection_hook = _stop_at_ptx
+        triton.runtime.driver.set_active(self)
+
+    def get_current_target(self) -> GPUTarget:
+        """The target that kernels are compiled for."""
+        return GPUTarget("cuda", self._architecture, 32)
+
+    def get_current_device(self) -> int:
+        """The only device."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is only one."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        """The default stream; every launch is complete when it returns."""
+        return 0
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        """Of the target."""
+        return divmod(self._architecture, 10)
+
+    def get_active_torch_device(self) -> torch.device:
+        """Where torch says tensors lie."""
+        return self._device
+
+    def get_device_interface(self) -> Any:
+        """What stands in for `torch.cuda`."""
+        return self._interface
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """Modelled times in milliseconds; no clock of this machine says anything about a GPU."""
+        return self._benchmark
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """A small buffer: there is no cache to flush."""
+        return torch.zeros(1, dtype=torch.int32)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """There is no cache to flush."""
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """Only a compiled launcher would ask."""
+        raise NotImplementedError("the virtual GPU has no compiled launcher")
+
+    def modelled_time_us(self) -> float:
+        """Modelled time of all launches so far on this driver's target."""
+        return sum(modelled_time_us(counts, self.target) for _, counts in self.session.counts)
+
+    def _benchmark(
+        self, call: Callable[[], Any], quantiles: Sequence[float] | None = None, **_: Any
+    ) -> Any:
+        before_us = self.modelled_time_us()
+        call()
+        time_ms = (self.modelled_time_us() - before_us) / 1e3
+        return [time_ms] * len(quantiles) if quantiles else time_ms
+
+    def _load_binary(
+        self, name: str, ptx: bytes, shared_bytes: int, device: int
+    ) -> tuple[program.Program, program.Program, int, int, int]:
+        """Module, function, registers, spills and maximal threads, as Triton wants them."""
+        text = ptx.decode()
+        loaded = program.load(text, self._translate(text))
+        return loaded, loaded, 0, 0, MAXIMAL_THREADS
+
+    def _properties(self, device: int = 0) -> dict[str, int]:
+        return {
+            "max_shared_mem": SHARED_MEMORY_BYTES,
+            "max_num_regs": 65536,
+            "multiprocessor_count": self.target.multiprocessors,
+            "warpSize": 32,
+            "sm_clock_rate": round(self.target.clock_ghz * 1e6),
+            "mem_clock_rate": 2619000,
+            "mem_bus_width": 5120,
+        }
+
+
+def _stop_at_ptx(
+    backend: Any = None, stages: dict[str, Callable[..., Any]] | None = None, *_: Any
+) -> tuple[str, str]:
+    """Triton's hook into its stages: what it takes for the cubin is the PTX itself.
+
+    The answer enters Triton's cache keys, so a real GPU never meets such a binary.
+    """
+    if stages is not None:
+        stages["cubin"] = lambda ptx, metadata: ptx.encode()
+    return "virtual GPU", "virtual GPU"
+
+
+class _Interface:
+    """The part of `torch.cuda` that timing code uses, on the modelled clock."""
+
+    def __init__(self, driver: VirtualDriver) -> None:
+        self.Event = lambda enable_timing=True: _Event(driver)
+
+    def synchronize(self) -> None:
+        """Every launch is complete already."""
+
+    def current_device(self) -> int:
+        """The only device."""
+        return 0
+
+
+class _Event:
+    def __init__(self, driver: VirtualDriver) -> None:
+        self._driver = driver
+        self._time_us = 0.0
+
+    def record(self) -> None:
+        self._time_us = self._driver.modelled_time_us()
+
+    def elapsed_time(self, end: _Event) -> float:
+        return (end._time_us - self._time_us) / 1e3

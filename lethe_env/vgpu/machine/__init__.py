@@ -1,0 +1,1 @@
+"""The machine: lowering to LLVM IR, memory, barriers, launches."""

@@ -1,0 +1,192 @@
+"""Counts of a launch: what was executed and what was moved."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..ptx.flow import Flow
+from ..ptx.model import Instruction, Kernel
+from .emit import Module, Writer
+from .layout import COUNT_MEMORY, Context, Counters
+from .values import LANES, Value, constant, constants, i32, i64
+from .windows import Access
+
+SECTOR_BITS = 5
+"""Global memory moves in sectors of 32 bytes."""
+
+_BANK_BYTES = 4
+_BANKS = 32
+
+_CLASSES = {
+    "memory": "ld st cp ldmatrix stmatrix prefetch prefetchu cvta createpolicy",
+    "atomic": "atom red",
+    "tensor": "mma",
+    "special": "ex2 lg2 sin cos tanh rcp rsqrt sqrt",
+    "control": "bra brx ret exit trap call",
+    "synchronisation": "bar barrier membar fence nanosleep",
+    "exchange": "shfl vote match redux activemask elect",
+    "conversion": "cvt",
+    "move": "mov selp prmt",
+}
+_CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
+_FLOAT_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
+
+
+def class_of(instruction: Instruction) -> str:
+    """The class an instruction is counted in, such as `integer`, `f32`, `memory`, or `tensor`."""
+    known = _CLASS_OF.get(instruction.opcode[0])
+    if known is not None:
+        return known
+    return next((part for part in instruction.opcode if part in _FLOAT_TYPES), "integer")
+
+
+def mma_operations(instruction: Instruction) -> int:
+    """Multiplications and additions of one `mma`."""
+    shape = next((re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part) for part in instruction.opcode
+                  if part.startswith("m1") or part.startswith("m8")), None)  # fmt: skip
+    return 2 * int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
+
+
+def summarise(
+    kernel: Kernel, flow: Flow, executions: np.ndarray, counters: Iterable[Counters]
+) -> Mapping[str, int]:
+    """All counts of a launch.
+
+    Args:
+        kernel: What ran.
+        flow: Its blocks.
+        executions: How often a warp ran each block.
+        counters: Of every thread.
+
+    Returns:
+        `warp_instructions`; `instructions.<class>`; `mma_operations`; the fields of `Counters`.
+    """
+    total: Counter[str] = Counter()
+    for block, times in zip(flow.blocks, executions.tolist(), strict=False):
+        for instruction in kernel.body[block.start : block.stop]:
+            total["warp_instructions"] += times
+            total[f"instructions.{class_of(instruction)}"] += times
+            if instruction.opcode[0] == "mma":
+                total["mma_operations"] += times * mma_operations(instruction)
+    for counter in counters:
+        for name, _ in Counters._fields_:
+            total[name] += getattr(counter, name)
+    return dict(sorted(total.items()))
+
+
+def count_access(
+    writer: Writer, access: Access, size_bytes: int, stores: bool, atomic: bool = False
+) -> None:
+    """Count a memory instruction of a warp, if counting is on."""
+    options = writer.read(access.context, Context, "options")
+    with writer.when(writer.compare("ne", writer.both(options, COUNT_MEMORY), 0)):
+        name = _counter(writer.module, size_bytes, stores, atomic)
+        writer.call("void", name, *access.values())
+
+
+def _counter(module: Module, size_bytes: int, stores: bool, atomic: bool) -> str:
+    def build(writer: Writer, *parameters: Value) -> None:
+        access = Access(*parameters)
+        counters = writer.read(access.context, Context, "counters")
+        bits = writer.bits(access.mask)
+        lanes = writer.resize(writer.call("i32", "llvm.ctpop.i32", bits), "i64")
+        moved = writer.mul(lanes, size_bytes)
+        shared_window = writer.field(access.context, Context, "shared_window")
+        shared = writer.compare("eq", access.window, shared_window)
+        if atomic:
+            _add(writer, counters, "atomics", lanes)
+        with writer.when(shared):
+            _add(writer, counters, "shared_bytes", moved)
+            _add(writer, counters, "bank_conflicts", _conflicts(writer, access, size_bytes))
+        with writer.when(writer.invert(shared)):
+            _add(writer, counters, "stored_bytes" if stores else "loaded_bytes", moved)
+            sectors = writer.shift_right(access.addresses, SECTOR_BITS)
+            _add(writer, counters, "sectors", _distinct(writer, sectors, bits))
+        writer.give()
+
+    name = f"count.{size_bytes}.{stores:d}{atomic:d}"
+    return module.function(name, "void", Access.parameters(), build)
+
+
+def _add(writer: Writer, counters: Value, name: str, amount: Value) -> None:
+    writer.write(
+        counters, Counters, name, writer.add(writer.read(counters, Counters, name), amount)
+    )
+
+
+def _distinct(writer: Writer, numbers: Value, bits: Value) -> Value:
+    """How many different numbers the given lanes hold, `i64`.
+
+    Lanes usually ascend: then only a lane that differs from the one before it counts. Otherwise
+    the numbers are taken one by one.
+    """
+    full = writer.compare("eq", bits, -1)
+    before = writer.shuffle(numbers, [0, *range(LANES - 1)])
+    falls = writer.any(writer.compare("ult", numbers, before))
+    rising = writer.both(full, writer.invert(falls))
+    steps = writer.bits(writer.compare("ne", numbers, before))
+    steps = writer.resize(writer.call("i32", "llvm.ctpop.i32", steps), "i64")
+    result = writer.variable(writer.add(steps, 1))
+    with writer.when(writer.invert(rising)):
+        writer.store(i64(0), result)
+        with _each_distinct(writer, numbers, bits):
+            writer.store(writer.add(writer.load("i64", result), 1), result)
+    return writer.load("i64", result)
+
+
+@contextmanager
+def _each_distinct(writer: Writer, numbers: Value, bits: Value) -> Iterator[Value]:
+    """A loop over the different numbers that the given lanes hold."""
+    left = writer.variable(bits)
+    head, inside, after = (writer.name(x) for x in ("head", "inside", "after"))
+    writer.jump(head)
+    writer.label(head)
+    current = writer.load("i32", left)
+    writer.branch(writer.compare("ne", current, 0), inside, after)
+    writer.label(inside)
+    lane = writer.call("i32", "llvm.cttz.i32", current, constant("i1", 1))
+    number = writer.extract(numbers, writer.resize(lane, "i64"))
+    same = writer.bits(writer.compare("eq", numbers, writer.splat(number)))
+    writer.store(writer.both(current, writer.invert(same)), left)
+    yield number
+    writer.jump(head)
+    writer.label(after)
+
+
+def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
+    """Extra passes through the banks of shared memory, `i64`.
+
+    Wide accesses go in phases of as many lanes as fill the banks once; in a phase, different
+    units in one group of banks take turns.
+    """
+    unit = max(size_bytes, _BANK_BYTES)
+    lanes = _BANKS * _BANK_BYTES // unit
+    units = writer.shift_right(access.addresses, unit.bit_length() - 1)
+    first = writer.extract(units, 0)
+    spread = writer.sub(units, writer.splat(first))
+    tight = writer.compare("ne", spread, constants("i64", range(LANES)))
+    total = writer.variable(i64(0))
+    turns = writer.slot(f"[{_BANKS} x i32]", 64)
+    with writer.when(writer.any(tight)):
+        for phase in range(LANES // lanes):
+            window = ((1 << lanes) - 1) << (phase * lanes)
+            bits = writer.both(writer.bits(access.mask), window)
+            longest = writer.variable(i32(1))
+            size = i64(4 * _BANKS)
+            writer.call("void", "llvm.memset.p0.i64", turns, constant("i8", 0), size,
+                        constant("i1", 0))  # fmt: skip
+            with _each_distinct(writer, units, bits) as number:
+                place = writer.item(turns, "i32", writer.both(number, lanes - 1))
+                turn = writer.add(writer.load("i32", place), 1)
+                writer.store(turn, place)
+                longest_now = writer.load("i32", longest)
+                longer = writer.compare("ugt", turn, longest_now)
+                writer.store(writer.select(longer, turn, longest_now), longest)
+            extra = writer.resize(writer.sub(writer.load("i32", longest), 1), "i64")
+            writer.store(writer.add(writer.load("i64", total), extra), total)
+    return writer.load("i64", total)

@@ -1,0 +1,137 @@
+"""Warps as fibers: each has its own stack and gives way when it waits.
+
+The switch saves what the platform's calling convention makes the callee keep, changes the stack
+pointer, and restores the same from the other stack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+from collections.abc import Mapping
+from typing import TypeVar
+
+from ..ptx.model import UnsupportedError
+from .emit import Module, Writer
+from .layout import Context, Fiber
+from .values import Value
+
+STACK_BYTES = 1 << 20
+"""Stack of one warp, without its guard page."""
+
+_Entry = TypeVar("_Entry")
+
+_GUARD_BYTES = mmap.PAGESIZE
+_PROT_NONE = 0
+
+_SWITCH = {
+    "x86_64": (
+        "pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15; "
+        "movq %rsp, (%rdi); movq %rsi, %rsp; "
+        "popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp; retq"
+    ),
+    "aarch64": (
+        "stp x29, x30, [sp, #-160]!; stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; "
+        "stp x23, x24, [sp, #48]; stp x25, x26, [sp, #64]; stp x27, x28, [sp, #80]; "
+        "stp d8, d9, [sp, #96]; stp d10, d11, [sp, #112]; stp d12, d13, [sp, #128]; "
+        "stp d14, d15, [sp, #144]; mov x9, sp; str x9, [x0]; mov sp, x1; "
+        "ldp x19, x20, [sp, #16]; ldp x21, x22, [sp, #32]; ldp x23, x24, [sp, #48]; "
+        "ldp x25, x26, [sp, #64]; ldp x27, x28, [sp, #80]; ldp d8, d9, [sp, #96]; "
+        "ldp d10, d11, [sp, #112]; ldp d12, d13, [sp, #128]; ldp d14, d15, [sp, #144]; "
+        "ldp x29, x30, [sp], #160; ret"
+    ),
+}
+"""`switch(slot, stack)`: save here, leave the stack pointer in `slot`, go on from `stack`."""
+
+_START = {
+    "x86_64": "movq %r12, %rdi; callq *%r13; ud2",
+    "aarch64": "mov x0, x19; blr x20; brk #1",
+}
+"""Where a new fiber begins: calls a function that never returns with the fiber as argument."""
+
+_IMAGE = {
+    # Words from the new stack pointer up: which saved register holds what, and the frame's size.
+    # After the pops and the return, x86-64 wants the stack 16-byte aligned at the call.
+    "x86_64": {"function": 2, "fiber": 3, "start": 6, "words": 9},
+    "aarch64": {"fiber": 2, "function": 3, "start": 1, "words": 20},
+}
+
+
+class Stacks:
+    """Stacks for the warps of a block, with an inaccessible page below each."""
+
+    def __init__(self, warps: int) -> None:
+        step = STACK_BYTES + _GUARD_BYTES
+        self._memory = mmap.mmap(-1, warps * step + _GUARD_BYTES)
+        holder = ctypes.c_char.from_buffer(self._memory)
+        start = -(-ctypes.addressof(holder) // _GUARD_BYTES) * _GUARD_BYTES
+        self.tops = [start + (warp + 1) * step for warp in range(warps)]
+        """Address just above each stack."""
+        self._holder = holder
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        for top in self.tops:
+            guard = ctypes.c_void_p(top - step)
+            if protect(guard, ctypes.c_size_t(_GUARD_BYTES), _PROT_NONE) != 0:
+                raise OSError(ctypes.get_errno(), "cannot protect the page below a warp's stack")
+
+
+def switch(module: Module) -> str:
+    """The function `switch(ptr slot, ptr stack)`."""
+    name = "fiber.switch"
+    assembly = _for_this_machine(_SWITCH)
+    module.add_text(name, _naked(name, "ptr %slot, ptr %stack", assembly))
+    return name
+
+
+def give_way(module: Module) -> str:
+    """The function `give_way(ptr context)`: back to the scheduler until it resumes this warp."""
+
+    def build(writer: Writer, context: Value) -> None:
+        fiber = writer.read(context, Context, "current")
+        slot = writer.field(fiber, Fiber, "stack")
+        scheduler = writer.read(context, Context, "scheduler_stack")
+        writer.call("void", switch(module), slot, scheduler)
+        writer.give()
+
+    return module.function("fiber.give_way", "void", [("ptr", "context")], build)
+
+
+def prepare(writer: Writer, fiber: Value, top: Value, function: Value) -> None:
+    """Make a fiber ready to begin.
+
+    Args:
+        writer: Where to write.
+        fiber: The `Fiber`.
+        top: Address just above its stack, 16-byte aligned.
+        function: Called with the fiber; must not return.
+    """
+    module = writer.module
+    module.add_text("fiber.start", _naked("fiber.start", "", _for_this_machine(_START)))
+    image = _for_this_machine(_IMAGE)
+    stack = writer.at(top, -8 * image["words"])
+    for name, value in (
+        ("function", function),
+        ("fiber", fiber),
+        ("start", Value("ptr", "@fiber.start")),
+    ):
+        writer.store(value, writer.item(stack, "i64", image[name]))
+    writer.write(fiber, Fiber, "stack", stack)
+
+
+def _naked(name: str, parameters: str, assembly: str) -> str:
+    escaped = assembly.replace("$", "$$")
+    lines = [
+        f"define internal void @{name}({parameters}) naked noinline {{",
+        f'  call void asm sideeffect "{escaped}", ""()',
+        "  unreachable",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _for_this_machine(table: Mapping[str, _Entry]) -> _Entry:
+    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    if machine not in table:
+        raise UnsupportedError(f"no fiber switch is written for {machine} processors")
+    return table[machine]

@@ -1,0 +1,156 @@
+"""What all threads of a launch share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ..ptx.model import Kernel, Parameter
+from .cells import CellPool
+from .layout import WINDOW_BITS
+from .shadow import granule_bits
+from .values import LANES
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+class Memory(Protocol):
+    """The address space a launch runs in."""
+
+    @property
+    def table(self) -> np.ndarray:
+        """Rows of `layout.Row`, uint64 `[windows, 4]`; the row is the address shifted by 40."""
+
+
+class Address(Protocol):
+    """An argument that is a fake address."""
+
+    @property
+    def address(self) -> int:
+        """The fake address."""
+
+
+_POOL = CellPool()
+
+Argument = Address | int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a launch is run and what is checked."""
+
+    shared_bytes: int = 0
+    """Dynamic shared memory per block."""
+    seed: int | None = None
+    """Blocks run in an order drawn from this seed; `None` is by their index."""
+    threads: int = 1
+    """Threads of this process that share the blocks; one where `races` are looked for."""
+    races: bool = True
+    """Report accesses of two blocks to one place that nothing orders."""
+    definedness: bool = True
+    """Report reads of memory that nobody has written."""
+    barriers: bool = True
+    """Report accesses of two warps to shared memory that no barrier separates."""
+    count_memory: bool = True
+    """Count bytes, sectors and bank conflicts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A launch, prepared; arrays are kept alive by it."""
+
+    program: Program
+    options: Options
+    grid: tuple[int, int, int]
+    order: np.ndarray
+    """Linear indices of the blocks in the order they begin, uint32."""
+    next_block: np.ndarray
+    """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
+    parameters: bytes
+    table: np.ndarray
+    shadows: np.ndarray
+    """Address of the cells of each window, or 0, uint64 `[windows]`."""
+    mark_base: int
+    """The number below the mark of block 0."""
+    released: np.ndarray
+    """Whether a block has released, by its mark less `mark_base`; the last entry is for several
+    blocks. uint32 `[blocks + 2]`.
+    """
+    variables: bytes
+    shared_bytes: int
+
+
+@contextmanager
+def prepared(
+    program: Program,
+    grid: Sequence[int],
+    arguments: Sequence[Argument],
+    memory: Memory,
+    options: Options,
+) -> Iterator[Launch]:
+    """Everything a launch needs before threads begin: see `Program.run`."""
+    x, y, z = (*grid, 1, 1)[:3]
+    order = np.arange(x * y * z, dtype=np.uint32)
+    if options.seed is not None:
+        np.random.default_rng(options.seed).shuffle(order)
+    cells = _cells_wanted(program.kernel, arguments, memory.table) if options.races else {}
+    released = np.zeros(len(order) + 2, np.uint32)
+    released[-1] = 1
+    with _POOL.lend(list(cells.values()), len(order)) as (arrays, mark_base):
+        shadows = np.zeros(len(memory.table), np.uint64)
+        for window, array in zip(cells, arrays, strict=True):
+            shadows[window] = array.ctypes.data
+        yield Launch(
+            program=program,
+            options=options,
+            grid=(x, y, z),
+            order=order,
+            next_block=np.zeros(1, np.uint64),
+            parameters=_parameter_buffer(program.kernel, arguments),
+            table=memory.table,
+            shadows=shadows,
+            mark_base=mark_base,
+            released=released,
+            variables=program.variables,
+            shared_bytes=program.static_shared_bytes + options.shared_bytes,
+        )
+
+
+def _cells_wanted(
+    kernel: Kernel, arguments: Sequence[Argument], table: np.ndarray
+) -> dict[int, int]:
+    """Number of cells for each window that an argument points into."""
+    bits = granule_bits(kernel, "global")
+    addresses = [argument.address for argument in arguments if hasattr(argument, "address")]
+    windows = sorted({address >> WINDOW_BITS for address in addresses})
+    sizes = {w: int(table[w, 1]) for w in windows if 0 < w < len(table)}
+    return {window: (size >> bits) + LANES for window, size in sizes.items() if size}
+
+
+def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytes:
+    parameters = kernel.parameters
+    if len(arguments) > len(parameters):
+        raise ValueError(
+            f"{kernel.name} takes {len(parameters)} arguments, {len(arguments)} were given"
+        )
+    size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
+    buffer = bytearray(size + 16)
+    for parameter, argument in zip(parameters, arguments, strict=False):
+        data = _argument_bytes(parameter, argument)
+        buffer[parameter.offset_bytes : parameter.offset_bytes + len(data)] = data
+    return bytes(buffer)
+
+
+def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
+    size = parameter.size_bytes
+    number = isinstance(argument, (int, float))
+    if isinstance(argument, float) or (number and parameter.type in ("f32", "f64")):
+        return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], argument)
+    value = argument if isinstance(argument, int) else argument.address
+    return (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")

@@ -1,0 +1,187 @@
+"""Structures that Python and the native code share; field offsets are taken from here."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+
+BARRIERS = 16
+"""Named barriers of a block, as PTX has them."""
+
+VARIABLES_WINDOW = 1 << 16
+"""Window number of the kernel's own `.global` and `.const` variables."""
+
+LOCAL_WINDOW = VARIABLES_WINDOW + 1
+"""Window number of generic addresses of local memory, which only calls may follow."""
+
+WINDOW_BITS = 40
+
+MESSAGES = 1024
+"""Messages a thread keeps; later ones are dropped."""
+
+MESSAGE_BYTES = 256
+"""Bytes of a message's arguments that are kept."""
+
+PRINT, ASSERT = range(2)
+"""Values of `Message.kind`."""
+
+CHECK_RACES = 1
+CHECK_DEFINED = 2
+CHECK_BARRIERS = 4
+COUNT_MEMORY = 8
+"""Bits of `Context.options`."""
+
+FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
+"""Names of `Record.kind`, by number."""
+
+STOPS = ("", "deadlock", "trap", "assert")
+"""Why a launch ended early: names of `Context.stop`, by number."""
+
+
+class Row(ctypes.Structure):
+    """One window of the address space: `lethe_env.vgpu.memory.COLUMNS`."""
+
+    _fields_ = (
+        ("base", c_uint64),
+        ("size", c_uint64),
+        ("host", c_uint64),
+        ("defined", c_uint64),
+    )
+
+
+class Site(ctypes.Structure):
+    """What one memory instruction remembers: the window it hit last, and what it reported."""
+
+    _fields_ = (
+        ("base", c_uint64),
+        ("size", c_uint64),
+        ("host", c_uint64),
+        ("defined", c_uint64),
+        ("shadow", c_uint64),
+        ("reported", c_uint32),
+        ("padding", c_uint32),
+    )
+
+
+class Record(ctypes.Structure):
+    """A finding as the native code leaves it."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("site", c_uint32),
+        ("lanes", c_uint32),
+        ("block", c_uint32),
+        ("address", c_uint64),
+        ("other", c_uint64),
+    )
+
+
+class Fiber(ctypes.Structure):
+    """A warp that can wait: its stack pointer and what it waits for."""
+
+    _fields_ = (
+        ("stack", c_void_p),
+        ("warp", c_uint32),
+        ("done", c_uint32),
+        ("waiting", c_uint32),
+        ("generation", c_uint32),
+        ("context", c_void_p),
+        ("copies", c_void_p),
+        ("copies_first", c_uint32),
+        ("copies_count", c_uint32),
+        ("group", c_uint32),
+        ("padding", c_uint32),
+    )
+
+
+class Barrier(ctypes.Structure):
+    """A named barrier: threads that have arrived, and how often it was passed."""
+
+    _fields_ = (("arrived", c_uint32), ("generation", c_uint32))
+
+
+class Copy(ctypes.Structure):
+    """An asynchronous copy that no wait has completed yet, for all lanes of a warp."""
+
+    _fields_ = (
+        ("source", c_uint64 * 32),
+        ("target", c_uint32 * 32),
+        ("given", c_uint32 * 32),
+        ("lanes", c_uint32),
+        ("fetched", c_uint32),
+        ("poisoned", c_uint32),
+        ("size", c_uint32),
+        ("group", c_uint32),
+        ("site", c_uint32),
+    )
+
+
+class Counters(ctypes.Structure):
+    """Events of a launch that depend on data."""
+
+    _fields_ = (
+        ("loaded_bytes", c_uint64),
+        ("stored_bytes", c_uint64),
+        ("sectors", c_uint64),
+        ("shared_bytes", c_uint64),
+        ("bank_conflicts", c_uint64),
+        ("atomics", c_uint64),
+    )
+
+
+class Message(ctypes.Structure):
+    """A call of `vprintf` or `__assertfail` by one lane."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("block", c_uint32),
+        ("thread", c_uint32),
+        ("padding", c_uint32),
+        ("words", c_uint64 * 4),
+        ("data", c_uint8 * MESSAGE_BYTES),
+    )
+
+
+class Context(ctypes.Structure):
+    """Everything a thread that runs blocks needs."""
+
+    _fields_ = (
+        ("parameters", c_void_p),
+        ("grid_x", c_uint32),
+        ("grid_y", c_uint32),
+        ("grid_z", c_uint32),
+        ("block_x", c_uint32),
+        ("block_y", c_uint32),
+        ("block_z", c_uint32),
+        ("block", c_uint32),
+        ("warps", c_uint32),
+        ("options", c_uint32),
+        ("stop", c_uint32),
+        ("epoch", c_uint32),
+        ("granule_bits", c_uint32),
+        ("acquired", c_uint32),
+        ("shared_granule_bits", c_uint32),
+        ("mark_base", c_uint32),
+        ("padding", c_uint32),
+        ("table", c_void_p),
+        ("table_size", c_uint64),
+        ("shadows", c_void_p),
+        ("released", c_void_p),
+        ("variables", Row),
+        ("shared_window", Site),
+        ("sites", c_void_p),
+        ("records", c_void_p),
+        ("record_count", c_uint64),
+        ("fibers", c_void_p),
+        ("current", c_void_p),
+        ("scheduler_stack", c_void_p),
+        ("stack_tops", c_void_p),
+        ("barriers", c_void_p),
+        ("executions", c_void_p),
+        ("counters", c_void_p),
+        ("messages", c_void_p),
+        ("message_count", c_uint64),
+        ("order", c_void_p),
+        ("order_count", c_uint64),
+        ("next_block", c_void_p),
+    )

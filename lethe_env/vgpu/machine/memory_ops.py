@@ -1,0 +1,224 @@
+"""Instructions that move data between registers and memory."""
+
+from __future__ import annotations
+
+import ctypes
+
+from ..ptx.model import Address, Instruction, Operand, Register, Symbol, Vector
+from .access import loader, storer
+from .host_access import reader, result_types, writer_of
+from .layout import Context, Site
+from .lowering import Lowering, take_operands
+from .registers import element_type
+from .values import (
+    LANES,
+    Value,
+    constant,
+    constants,
+    element_of,
+    is_vector,
+    like,
+    struct_type,
+    vector,
+)
+
+_EVICTION = ("evict_first", "evict_last", "evict_normal", "evict_unchanged", "no_allocate")
+_PERFORMANCE_ONLY = frozenset(
+    ["nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt"]
+    + [f"{level}::{priority}" for level in ("L1", "L2") for priority in _EVICTION]
+    + ["L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"]
+)
+"""Modifiers that steer caches and cannot change a result."""
+
+_SCOPES = frozenset(("cta", "cluster", "gpu", "sys"))
+_ORDERING = frozenset(("volatile", "weak", "relaxed", "acquire", "release")) | _SCOPES
+"""Satisfied by sequential consistency."""
+
+_ORDERED = frozenset(("volatile", "relaxed", "acquire", "release"))
+_FENCES = frozenset(("sc", "acq_rel", "acquire", "release", "gl")) | _SCOPES
+
+_COUNTS = {"v2": 2, "v4": 4}
+_SPACES = frozenset(("global", "shared", "shared::cta", "param", "const", "local"))
+
+
+def lower_load(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `ld`."""
+    space, count, width = decode(lowering, instruction)
+    target, source, *rest = take_operands(instruction, 2, more=True)
+    if not isinstance(source, Address) or (rest and "L2::cache_hint" not in instruction.opcode):
+        raise lowering.unsupported(instruction, "its operands")
+    targets = _items(lowering, instruction, target, count)
+    if space == "param" and _is_kernel_parameter(lowering, source):
+        _load_parameter(lowering, instruction, targets, source, width)
+        return
+    registers, writer = lowering.registers, lowering.writer
+    mask = registers.active(instruction)
+    old = [_previous(lowering, instruction, item, width) for item in targets]
+    types = result_types(width, count)
+    if space in ("local", "param"):
+        places = local_addresses(lowering, source)
+        name = reader(lowering.module, width, count)
+        result = writer.call(struct_type(types), name, places, mask, *old)
+    else:
+        arguments = access_arguments(lowering, instruction, space, source, mask)
+        ordered = not _ORDERED.isdisjoint(instruction.opcode)
+        name = loader(lowering.module, width, count, ordered)
+        result = writer.call(struct_type(types), name, *arguments, *old)
+    for item, value in zip(targets, writer.unpack(result, types), strict=True):
+        _write_loaded(lowering, instruction, item, value)
+
+
+def lower_store(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `st`."""
+    space, count, width = decode(lowering, instruction)
+    target, source, *rest = take_operands(instruction, 2, more=True)
+    if not isinstance(target, Address) or (rest and "L2::cache_hint" not in instruction.opcode):
+        raise lowering.unsupported(instruction, "its operands")
+    registers, writer = lowering.registers, lowering.writer
+    mask = registers.active(instruction)
+    items = _items(lowering, instruction, source, count)
+    values = [registers.read(item, f"i{width}", lanes=True) for item in items]
+    if space in ("local", "param"):
+        name = writer_of(lowering.module, width, count)
+        writer.call("void", name, local_addresses(lowering, target), mask, *values)
+    elif space in ("global", "shared"):
+        arguments = access_arguments(lowering, instruction, space, target, mask)
+        ordered = not _ORDERED.isdisjoint(instruction.opcode)
+        name = storer(lowering.module, width, count, ordered)
+        writer.call("void", name, *arguments, *values)
+    else:
+        raise lowering.unsupported(instruction)
+
+
+def decode(lowering: Lowering, instruction: Instruction) -> tuple[str, int, int]:
+    """State space, elements, and bits per element; every modifier is understood or refused."""
+    _, *modifiers, type_ = instruction.opcode
+    space, count = "", 1
+    for modifier in modifiers:
+        if modifier in _SPACES and not space:
+            space = modifier.split("::")[0]
+        elif modifier in _COUNTS:
+            count = _COUNTS[modifier]
+        elif modifier not in _PERFORMANCE_ONLY | _ORDERING:
+            raise lowering.unsupported(instruction)
+    if not space:
+        raise lowering.unsupported(instruction, "generic addresses")
+    width = int(element_type(type_)[1:])
+    if width * count > 128 or width < 8:
+        raise lowering.unsupported(instruction)
+    return space, count, width
+
+
+def address_of(lowering: Lowering, source: Address, element: str) -> Value:
+    """Addresses of all lanes, `<32 x element>`."""
+    registers, writer = lowering.registers, lowering.writer
+    base = registers.read(source.base, element)
+    if source.offset:
+        base = writer.add(base, source.offset)
+    return base if is_vector(base.type) else writer.splat(base)
+
+
+def access_arguments(
+    lowering: Lowering, instruction: Instruction, space: str, source: Address, mask: Value
+) -> list[Value]:
+    """The arguments that every memory function begins with: see `windows.Access`."""
+    writer, context = lowering.writer, lowering.context
+    site = lowering.site(instruction)
+    if space == "shared":
+        addresses = writer.resize(address_of(lowering, source, "i32"), "i64")
+        window = writer.field(context, Context, "shared_window")
+    else:
+        addresses = address_of(lowering, source, "i64")
+        size = f"[{ctypes.sizeof(Site)} x i8]"
+        window = writer.item(lowering.site_table, size, writer.resize(site, "i64"))
+    return [addresses, mask, window, site, context]
+
+
+def local_addresses(lowering: Lowering, source: Address) -> Value:
+    """Host addresses in the lanes' own memory."""
+    writer, depot = lowering.writer, lowering.depot
+    start = writer.splat(writer.cast("ptrtoint", depot, "i64"))
+    own = [lane * lowering.depot_bytes for lane in range(LANES)]
+    lanes = writer.add(start, constants("i64", own))
+    return writer.add(lanes, writer.resize(address_of(lowering, source, "i64"), "i64"))
+
+
+def lower_fence(lowering: Lowering, instruction: Instruction) -> None:
+    """`membar` and `fence` between threads: empty, as memory is sequentially consistent."""
+    if not set(instruction.opcode[1:]) <= _FENCES:
+        raise lowering.unsupported(instruction)
+
+
+def lower_nothing(lowering: Lowering, instruction: Instruction) -> None:
+    """An instruction that cannot change a result."""
+
+
+def lower_policy(lowering: Lowering, instruction: Instruction) -> None:
+    """`createpolicy`: a cache policy is any number, since nobody looks at it."""
+    target = instruction.operands[0]
+    lowering.registers.write(target, constant("i64", 0), lowering.registers.guard(instruction))
+
+
+def _is_kernel_parameter(lowering: Lowering, source: Address) -> bool:
+    names = {parameter.name for parameter in lowering.kernel.parameters}
+    return isinstance(source.base, Symbol) and source.base.name in names
+
+
+def _load_parameter(
+    lowering: Lowering,
+    instruction: Instruction,
+    targets: list[Operand],
+    source: Address,
+    width: int,
+) -> None:
+    offsets = {p.name: p.offset_bytes for p in lowering.kernel.parameters}
+    writer = lowering.writer
+    buffer = writer.read(lowering.context, Context, "parameters")
+    start = source.offset
+    if isinstance(source.base, Symbol):
+        start += offsets[source.base.name]
+    guard = lowering.registers.guard(instruction)
+    for position, item in enumerate(targets):
+        place = writer.at(buffer, start + position * width // 8)
+        value = writer.load(f"i{width}", place, 1)
+        value = _extended(lowering, instruction, item, value)
+        lowering.registers.write(item, value, guard)
+
+
+def _previous(lowering: Lowering, instruction: Instruction, target: Operand, width: int) -> Value:
+    """What lanes that do not load keep."""
+    type_ = vector(f"i{width}")
+    if instruction.predicate is None or not isinstance(target, Register) or target.name == "_":
+        return constant(type_, 0)
+    return lowering.registers.read(target, f"i{width}", lanes=True)
+
+
+def _write_loaded(
+    lowering: Lowering, instruction: Instruction, target: Operand, value: Value
+) -> None:
+    registers = lowering.registers
+    value = _extended(lowering, instruction, target, value)
+    same_width = registers.width(target) == element_of(value.type)
+    guard = registers.guard(instruction)
+    registers.write(target, value, None if same_width and registers.mask is None else guard)
+
+
+def _extended(lowering: Lowering, instruction: Instruction, target: Operand, value: Value) -> Value:
+    """Signed loads into a wider register extend the sign."""
+    have = element_of(value.type)
+    want = lowering.registers.width(target)
+    signed = instruction.opcode[-1].startswith("s")
+    if want is None or not signed or int(want[1:]) <= int(have[1:]):
+        return value
+    return lowering.writer.cast("sext", value, like(value.type, want))
+
+
+def _items(
+    lowering: Lowering, instruction: Instruction, operand: Operand, count: int
+) -> list[Operand]:
+    items: list[Operand] = [operand]
+    if isinstance(operand, Vector):
+        items = list(operand.items)
+    if len(items) != count:
+        raise lowering.unsupported(instruction, f"{len(items)} registers")
+    return items

@@ -1,0 +1,161 @@
+"""From what the threads of a launch left behind to its report."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from .counts import summarise
+from .layout import (
+    ASSERT,
+    FINDING_KINDS,
+    MESSAGES,
+    STOPS,
+    VARIABLES_WINDOW,
+    WINDOW_BITS,
+    Fiber,
+    Message,
+    Record,
+)
+from .report import Finding, LaunchReport
+from .worker import Launch, Worker
+
+_PLACEHOLDER = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|j|z|t)?([diouxXeEfFgGaAcsp%])")
+_WARP_BITS = 6
+
+
+def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
+    """One report of all threads: every finding once, counts summed."""
+    seen: dict[tuple[int, int], Record] = {}
+    for worker in workers:
+        for record in worker.records[: worker.context.record_count]:
+            seen.setdefault((record.site, record.kind), record)
+    findings = [_finding(launch, seen[key]) for key in sorted(seen)]
+    stop = STOPS[max(worker.context.stop for worker in workers)]
+    if stop == "deadlock":
+        findings += [_deadlock(launch, w) for w in workers if STOPS[w.context.stop] == stop]
+    executions = sum((worker.executions for worker in workers), np.zeros(1, np.uint64))
+    program = launch.program
+    return LaunchReport(
+        findings=tuple(findings),
+        counts=summarise(program.kernel, program.flow, executions, (w.counters for w in workers)),
+        messages=tuple(_text(launch, m) for worker in workers for m in _messages(worker)),
+        stopped=stop,
+    )
+
+
+def _finding(launch: Launch, record: Record) -> Finding:
+    instruction = launch.program.sites[record.site]
+    kind = FINDING_KINDS[record.kind]
+    return Finding(
+        kind=kind,
+        kernel=launch.program.kernel.name,
+        opcode=instruction.name,
+        location=instruction.location,
+        lanes=record.lanes.bit_count(),
+        address=record.address,
+        detail=_detail(launch, kind, record),
+    )
+
+
+def _detail(launch: Launch, kind: str, record: Record) -> str:
+    opcode = launch.program.sites[record.site].opcode
+    block = f"in block {_block(launch, record.block)}"
+    if kind == "out_of_bounds":
+        return f"{record.other} bytes per lane lie outside the allocation, {block}"
+    if kind == "uninitialised_read":
+        shared = "shared" in opcode or opcode[0] == "ldmatrix"
+        pending = ", or an asynchronous copy to it was not waited for" if shared else ""
+        return f"nobody has written what is read{pending}, {block}"
+    if opcode[0] in ("bar", "barrier"):
+        return f"a part of a warp does not reach the barrier, {block}"
+    other = record.other
+    if kind == "barrier":
+        warp = other & ((1 << _WARP_BITS) - 1)
+        several = warp == (1 << _WARP_BITS) - 1
+        who = "several other warps" if several else f"warp {warp - 1}"
+        return f"{who} accessed the same shared memory since the last barrier, {block}"
+    who = "several blocks" if other > len(launch.order) else f"block {_block(launch, other - 1)}"
+    return f"{who} accessed the same memory, and nothing orders them; found {block}"
+
+
+def _block(launch: Launch, linear: int) -> str:
+    x, y, _ = launch.grid
+    return f"({linear % x}, {linear // x % y}, {linear // x // y})"
+
+
+def _deadlock(launch: Launch, worker: Worker) -> Finding:
+    """Where each warp waits; the instruction is the kernel's first barrier."""
+    program = launch.program
+    fibers = ctypes.cast(worker.context.fibers, ctypes.POINTER(Fiber))
+    waits = [
+        f"warp {fibers[w].warp} "
+        + ("has ended" if fibers[w].done else f"waits at barrier {fibers[w].waiting - 1}")
+        for w in range(program.warps)
+    ]
+    barrier = next(i for i in program.kernel.body if i.opcode[0] in ("bar", "barrier"))
+    return Finding(
+        kind="barrier",
+        kernel=program.kernel.name,
+        opcode=barrier.name,
+        location=barrier.location,
+        lanes=0,
+        address=0,
+        detail=f"deadlock in block {_block(launch, worker.context.block)}: {'; '.join(waits)}",
+    )
+
+
+def _messages(worker: Worker) -> Sequence[Message]:
+    count = min(worker.context.message_count, MESSAGES)
+    if not count:
+        return ()
+    return ctypes.cast(worker.context.messages, ctypes.POINTER(Message))[:count]
+
+
+def _text(launch: Launch, message: Message) -> str:
+    words = [_string(launch, word) for word in message.words]
+    if message.kind == ASSERT:
+        block = _block(launch, message.block)
+        where = f"{words[1]}:{message.words[2]}"
+        return f"{where}: {words[3]}: block {block}, thread {message.thread}: {words[0]}"
+    return _format(launch, words[0], bytes(message.data))
+
+
+def _string(launch: Launch, address: int) -> str:
+    """The text of a variable of the kernel at a fake address."""
+    if address >> WINDOW_BITS != VARIABLES_WINDOW:
+        return ""
+    start = address & ((1 << WINDOW_BITS) - 1)
+    return launch.variables[start:].split(b"\0", 1)[0].decode(errors="replace")
+
+
+def _format(launch: Launch, template: str, data: bytes) -> str:
+    """What C's `printf` would print; arguments are naturally aligned in `data`."""
+    position = 0
+
+    def take(match: re.Match[str]) -> str:
+        nonlocal position
+        length, kind = match.groups()
+        if kind == "%":
+            return "%"
+        wide = kind in "eEfFgGaAsp" or length in ("l", "ll", "j", "z", "t")
+        size = 8 if wide else 4
+        position = -(-position // size) * size
+        code = "d" if kind in "eEfFgGaA" else ("q" if wide else "i") if kind in "di" else (
+            "Q" if wide else "I"
+        )  # fmt: skip
+        (value,) = struct.unpack_from(f"<{code}", data, position)
+        position += size
+        if kind == "s":
+            return _string(launch, value)
+        if kind == "p":
+            return f"{value:#x}"
+        if kind in "aA":
+            return float(value).hex()
+        return re.sub("hh|h|ll|l|j|z|t", "", match[0]) % value
+
+    return _PLACEHOLDER.sub(take, template)

@@ -1,0 +1,117 @@
+"""Programs: PTX compiled for this processor, and launches of it over a grid."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..ptx.flow import analyse
+from ..ptx.model import Kernel
+from ..ptx.parser import parse
+from .launch import Argument, Memory, Options, prepared
+from .layout import Context
+from .lowering import variable_layout
+from .native import NativeCode, compile_object
+from .outcome import merge
+from .report import Finding, LaunchReport
+from .scheduler import ENTRY
+from .translation import translate_kernel, uses_fibers
+from .worker import Worker
+
+__all__ = ["Finding", "LaunchReport", "Options", "Program", "compile", "load", "translate"]
+
+_HEADER = struct.Struct("<I")
+
+
+def translate(ptx: str) -> bytes:
+    """Compile PTX to a native object that `load` takes, in this or another process.
+
+    Raises:
+        UnsupportedError: something in the kernel is not implemented.
+    """
+    translation = translate_kernel(parse(ptx))
+    sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
+    return _HEADER.pack(len(sites)) + sites + compile_object(translation.text)
+
+
+def load(ptx: str, native: bytes) -> Program:
+    """A program from its PTX and what `translate` made of it."""
+    return Program(parse(ptx), native)
+
+
+def compile(ptx: str) -> Program:
+    """Translate and load."""
+    return load(ptx, translate(ptx))
+
+
+class Program:
+    """A kernel that can be launched."""
+
+    def __init__(self, kernel: Kernel, native: bytes) -> None:
+        self.kernel = kernel
+        self.flow = analyse(kernel)
+        self.object_bytes = native
+        """What `load` takes."""
+        (size,) = _HEADER.unpack_from(native)
+        start = _HEADER.size + size
+        self.sites = tuple(kernel.body[k] for k in json.loads(native[_HEADER.size : start]))
+        """The instruction of each site of the native code."""
+        _, self.variables, _, self.static_shared_bytes = variable_layout(kernel)
+        self._code = NativeCode(native[start:])
+        prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
+        self._entry = prototype(self._code.address(ENTRY))
+
+    def run(
+        self,
+        grid: Sequence[int],
+        arguments: Sequence[Argument],
+        memory: Memory,
+        options: Options | None = None,
+    ) -> LaunchReport:
+        """Launch the kernel.
+
+        Args:
+            grid: Blocks along x, y and z; missing ones are 1.
+            arguments: One per kernel parameter from the first on; parameters beyond them are 0.
+            memory: Where addresses lead.
+            options: How to run; by default everything is checked.
+
+        Raises:
+            ValueError: more arguments than parameters.
+        """
+        options = options or Options()
+        with prepared(self, grid, arguments, memory, options) as launch:
+            threads = 1 if options.races else max(1, min(options.threads, len(launch.order)))
+            workers = [Worker(launch) for _ in range(threads)]
+            if threads == 1:
+                self._work(workers[0])
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(self._work, workers))
+            return merge(launch, workers)
+
+    def _work(self, worker: Worker) -> None:
+        self._entry(ctypes.byref(worker.context))
+
+    @property
+    def warps(self) -> int:
+        """Warps per block."""
+        return -(-self.kernel.threads // 32)
+
+    @property
+    def uses_fibers(self) -> bool:
+        """Whether warps need stacks of their own."""
+        return uses_fibers(self.kernel)
+
+    @property
+    def copies(self) -> bool:
+        """Whether warps copy to shared memory asynchronously."""
+        return any(instruction.opcode[:2] == ("cp", "async") for instruction in self.kernel.body)
+
+    @property
+    def calls(self) -> bool:
+        """Whether lanes can leave messages."""
+        return any(instruction.opcode[0] == "call" for instruction in self.kernel.body)

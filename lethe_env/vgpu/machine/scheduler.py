@@ -1,0 +1,238 @@
+"""Running blocks in native code: warps as fibers or one after another, barriers, deadlocks."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+from .emit import Module, Writer
+from .fibers import give_way, prepare, switch
+from .layout import BARRIERS, STOPS, Barrier, Context, Fiber, Site
+from .values import Value, constant, i32, i64
+
+ENTRY = "run_blocks"
+"""External symbol: `void run_blocks(Context *)` takes blocks until none is left."""
+
+POISON = 0xFF
+"""Byte that shared memory holds before anyone writes it."""
+
+_EPOCH_LIMIT = 1 << 24
+
+_DEFAULT_MXCSR = 0x1F80
+
+
+def write_entry(module: Module, uses_fibers: bool) -> None:
+    """Write `run_blocks` and what it needs; `@warp(context, fiber)` is the kernel."""
+    run = _fiber_block(module) if uses_fibers else _sequential_block(module)
+
+    def build(writer: Writer, context: Value) -> None:
+        saved = _exact_floats(writer)
+        counter = writer.read(context, Context, "next_block")
+        count = writer.read(context, Context, "order_count")
+        order = writer.read(context, Context, "order")
+        head, inside, after = (writer.name(x) for x in ("head", "inside", "after"))
+        writer.jump(head)
+        writer.label(head)
+        position = writer.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
+        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+        more = writer.compare("ult", position, count)
+        writer.branch(writer.both(more, writer.invert(stopped)), inside, after)
+        writer.label(inside)
+        block = writer.load("i32", writer.item(order, "i32", position))
+        _enter_block(writer, context, block)
+        writer.call("void", run, context)
+        writer.jump(head)
+        writer.label(after)
+        _restore_floats(writer, saved)
+        writer.give()
+
+    module.function(ENTRY, "void", [("ptr", "context")], build, linkage="")
+
+
+def _exact_floats(writer: Writer) -> Value:
+    """Round to nearest and keep subnormals in this thread; gives what was set before."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        saved = writer.slot("i32")
+        writer.call("void", "llvm.x86.sse.stmxcsr", saved)
+        writer.call("void", "llvm.x86.sse.ldmxcsr", writer.variable(i32(_DEFAULT_MXCSR)))
+        return saved
+    before = writer.call("i64", "llvm.aarch64.get.fpcr")
+    writer.call("void", "llvm.aarch64.set.fpcr", i64(0))
+    return before
+
+
+def _restore_floats(writer: Writer, saved: Value) -> None:
+    if saved.type == "ptr":
+        writer.call("void", "llvm.x86.sse.ldmxcsr", saved)
+    else:
+        writer.call("void", "llvm.aarch64.set.fpcr", saved)
+
+
+def barrier(module: Module) -> str:
+    """The function `barrier(ptr context, ptr fiber, i32 number, i32 threads, i1 wait)`."""
+
+    def build(
+        writer: Writer, context: Value, fiber: Value, number: Value, threads: Value, wait: Value
+    ) -> None:
+        own = _barrier_at(writer, context, number)
+        arrived = writer.add(writer.read(own, Barrier, "arrived"), 32)
+        generation = writer.read(own, Barrier, "generation")
+        complete = writer.compare("uge", arrived, threads)
+        writer.write(own, Barrier, "arrived", writer.select(complete, i32(0), arrived))
+        step = writer.resize(complete, "i32")
+        writer.write(own, Barrier, "generation", writer.add(generation, step))
+        epoch = writer.read(context, Context, "epoch")
+        writer.write(context, Context, "epoch", writer.add(epoch, step))
+        with writer.when(writer.both(writer.invert(complete), wait)):
+            writer.write(fiber, Fiber, "waiting", writer.add(number, 1))
+            writer.write(fiber, Fiber, "generation", generation)
+            writer.call("void", give_way(module), context)
+        writer.give()
+
+    parameters = [("ptr", "context"), ("ptr", "fiber"), ("i32", "number"), ("i32", "threads")]
+    return module.function("warp.barrier", "void", [*parameters, ("i1", "wait")], build)
+
+
+def _barrier_at(writer: Writer, context: Value, number: Value) -> Value:
+    barriers = writer.read(context, Context, "barriers")
+    index = writer.both(writer.resize(number, "i64"), BARRIERS - 1)
+    return writer.item(barriers, _bytes(Barrier), index)
+
+
+def _enter_block(writer: Writer, context: Value, block: Value) -> None:
+    writer.write(context, Context, "block", block)
+    x = writer.read(context, Context, "grid_x")
+    y = writer.read(context, Context, "grid_y")
+    rest = writer.binary("udiv", block, x)
+    writer.write(context, Context, "block_x", writer.binary("urem", block, x))
+    writer.write(context, Context, "block_y", writer.binary("urem", rest, y))
+    writer.write(context, Context, "block_z", writer.binary("udiv", rest, y))
+    writer.write(context, Context, "acquired", 0)
+    shared = writer.field(context, Context, "shared_window")
+    size = writer.read(shared, Site, "size")
+    _fill(writer, writer.read(shared, Site, "host"), POISON, size)
+    defined = writer.read(shared, Site, "defined")
+    with writer.when(writer.compare("ne", defined, 0)):
+        _fill(writer, defined, 0, size)
+    _next_epoch(writer, context, shared, size)
+    barriers = writer.read(context, Context, "barriers")
+    zero = constant("i8", 0)
+    writer.call("void", "llvm.memset.p0.i64", barriers, zero,
+                i64(BARRIERS * ctypes.sizeof(Barrier)), constant("i1", 0))  # fmt: skip
+
+
+def _next_epoch(writer: Writer, context: Value, shared: Value, size: Value) -> None:
+    """Begin an epoch; before the numbers run out, forget the shadow and count from one again."""
+    epoch = writer.add(writer.read(context, Context, "epoch"), 1)
+    full = writer.compare("ugt", epoch, _EPOCH_LIMIT)
+    writer.write(context, Context, "epoch", writer.select(full, i32(1), epoch))
+    shadow = writer.read(shared, Site, "shadow")
+    with writer.when(writer.both(full, writer.compare("ne", shadow, 0))):
+        _fill(writer, shadow, 0, writer.mul(size, 8))
+
+
+def _fill(writer: Writer, address: Value, byte: int, size: Value) -> None:
+    place = writer.cast("inttoptr", address, "ptr")
+    writer.call("void", "llvm.memset.p0.i64", place, constant("i8", byte), size,
+                constant("i1", 0))  # fmt: skip
+
+
+def _fiber_at(writer: Writer, context: Value, warp: Value) -> Value:
+    fibers = writer.read(context, Context, "fibers")
+    return writer.item(fibers, _bytes(Fiber), writer.resize(warp, "i64"))
+
+
+def _reset_fiber(writer: Writer, context: Value, fiber: Value, warp: Value) -> None:
+    writer.write(fiber, Fiber, "warp", warp)
+    writer.write(fiber, Fiber, "context", context)
+    for name in ("done", "waiting", "copies_first", "copies_count", "group"):
+        writer.write(fiber, Fiber, name, 0)
+
+
+def _sequential_block(module: Module) -> str:
+    """Blocks whose warps never wait for each other run on the caller's stack."""
+
+    def build(writer: Writer, context: Value) -> None:
+        with writer.repeat(writer.read(context, Context, "warps")) as warp:
+            fiber = _fiber_at(writer, context, warp)
+            _reset_fiber(writer, context, fiber, warp)
+            writer.write(context, Context, "current", fiber)
+            going = writer.compare("eq", writer.read(context, Context, "stop"), 0)
+            with writer.when(going):
+                writer.call("void", "warp", context, fiber)
+        writer.give()
+
+    return module.function("block.run", "void", [("ptr", "context")], build)
+
+
+def _fiber_block(module: Module) -> str:
+    body = _fiber_body(module)
+
+    def build(writer: Writer, context: Value) -> None:
+        warps = writer.read(context, Context, "warps")
+        with writer.repeat(warps) as warp:
+            fiber = _fiber_at(writer, context, warp)
+            _reset_fiber(writer, context, fiber, warp)
+            tops = writer.read(context, Context, "stack_tops")
+            top = writer.load("ptr", writer.item(tops, "ptr", writer.resize(warp, "i64")))
+            prepare(writer, fiber, top, Value("ptr", f"@{body}"))
+        round_, finished = writer.name("round"), writer.name("finished")
+        waiting, stuck = writer.name("waiting"), writer.name("stuck")
+        live, moved = writer.slot("i32"), writer.slot("i32")
+        writer.jump(round_)
+        writer.label(round_)
+        writer.store(i32(0), live)
+        writer.store(i32(0), moved)
+        with writer.repeat(warps) as warp:
+            _resume(writer, context, _fiber_at(writer, context, warp), live, moved)
+        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+        none = writer.compare("eq", writer.load("i32", live), 0)
+        writer.branch(writer.either(stopped, none), finished, waiting)
+        writer.label(waiting)
+        writer.branch(writer.compare("eq", writer.load("i32", moved), 0), stuck, round_)
+        writer.label(stuck)
+        writer.write(context, Context, "stop", STOPS.index("deadlock"))
+        writer.jump(finished)
+        writer.label(finished)
+        writer.give()
+
+    return module.function("block.run", "void", [("ptr", "context")], build)
+
+
+def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Value) -> None:
+    """Let a warp run until it waits, unless it is done or still has to wait."""
+    stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+    done = writer.compare("ne", writer.read(fiber, Fiber, "done"), 0)
+    with writer.when(writer.invert(writer.either(stopped, done))):
+        writer.store(writer.add(writer.load("i32", live), 1), live)
+        number = writer.read(fiber, Fiber, "waiting")
+        own = _barrier_at(writer, context, writer.sub(number, 1))
+        same = writer.compare(
+            "eq", writer.read(own, Barrier, "generation"), writer.read(fiber, Fiber, "generation")
+        )
+        held = writer.both(same, writer.compare("ne", number, 0))
+        with writer.when(writer.invert(held)):
+            writer.store(writer.add(writer.load("i32", moved), 1), moved)
+            writer.write(fiber, Fiber, "waiting", 0)
+            writer.write(context, Context, "current", fiber)
+            slot = writer.field(context, Context, "scheduler_stack")
+            stack = writer.read(fiber, Fiber, "stack")
+            writer.call("void", switch(writer.module), slot, stack)
+
+
+def _fiber_body(module: Module) -> str:
+    def build(writer: Writer, fiber: Value) -> None:
+        context = writer.read(fiber, Fiber, "context")
+        writer.call("void", "warp", context, fiber)
+        writer.write(fiber, Fiber, "done", 1)
+        again = writer.name("again")
+        writer.jump(again)
+        writer.label(again)
+        writer.call("void", give_way(module), context)
+        writer.jump(again)
+
+    return module.function("fiber.body", "void", [("ptr", "fiber")], build)
+
+
+def _bytes(structure: type[ctypes.Structure]) -> str:
+    return f"[{ctypes.sizeof(structure)} x i8]"

@@ -1,0 +1,143 @@
+"""A parsed kernel as a complete LLVM module, and what a launch must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..alu import library
+from ..ptx.flow import Flow, analyse
+from ..ptx.model import Instruction, Kernel, UnsupportedError
+from . import calls, memory_ops, warp_ops
+from .async_copies import lower_async
+from .atomics import lower_atomic
+from .blocks import write_blocks
+from .emit import Module, Writer
+from .layout import Context
+from .lowering import (
+    WARP,
+    Lowering,
+    lower_address_conversion,
+    lower_arithmetic,
+    lower_mma,
+    lower_move,
+    variable_layout,
+)
+from .matrix_ops import lower_load_matrix
+from .registers import Registers
+from .scheduler import write_entry
+from .values import LANES, Value
+
+_WAITING = frozenset(("bar", "barrier"))
+
+_LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
+    "activemask": warp_ops.lower_active_mask,
+    "atom": lower_atomic,
+    "bar": warp_ops.lower_barrier,
+    "barrier": warp_ops.lower_barrier,
+    "brkpt": warp_ops.lower_trap,
+    "call": calls.lower_call,
+    "cp": lower_async,
+    "createpolicy": memory_ops.lower_policy,
+    "cvta": lower_address_conversion,
+    "elect": warp_ops.lower_elect,
+    "fence": memory_ops.lower_fence,
+    "ld": memory_ops.lower_load,
+    "ldmatrix": lower_load_matrix,
+    "match": warp_ops.lower_match,
+    "membar": memory_ops.lower_fence,
+    "mma": lower_mma,
+    "mov": lower_move,
+    "nanosleep": memory_ops.lower_nothing,
+    "prefetch": memory_ops.lower_nothing,
+    "prefetchu": memory_ops.lower_nothing,
+    "red": lower_atomic,
+    "redux": warp_ops.lower_redux,
+    "shfl": warp_ops.lower_shuffle,
+    "st": memory_ops.lower_store,
+    "trap": warp_ops.lower_trap,
+    "vote": warp_ops.lower_vote,
+}
+"""Opcodes that are not plain arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A kernel's module, with the static facts that launches use."""
+
+    text: str
+    """LLVM IR."""
+    sites: tuple[Instruction, ...]
+    """The instruction of each site."""
+    flow: Flow
+
+
+def translate_kernel(kernel: Kernel) -> Translation:
+    """Lower a kernel.
+
+    Raises:
+        UnsupportedError: something in it is not implemented.
+    """
+    if kernel.threads <= 0 or kernel.threads % LANES:
+        raise UnsupportedError(f"blocks of {kernel.threads} threads, which is no number of warps")
+    flow = analyse(kernel)
+    module = Module()
+    sites: list[Instruction] = []
+    module.function(
+        WARP,
+        "void",
+        [("ptr", "context"), ("ptr", "fiber")],
+        lambda writer, context, fiber: _write_warp(writer, kernel, flow, context, fiber, sites),
+    )
+    write_entry(module, uses_fibers(kernel))
+    return Translation(module.text(), tuple(sites), flow)
+
+
+def uses_fibers(kernel: Kernel) -> bool:
+    """Whether warps of a block wait for each other."""
+    waits = any(instruction.opcode[0] in _WAITING for instruction in kernel.body)
+    return waits and kernel.threads > LANES
+
+
+def _write_warp(
+    writer: Writer,
+    kernel: Kernel,
+    flow: Flow,
+    context: Value,
+    fiber: Value,
+    sites: list[Instruction],
+) -> None:
+    registers = Registers(writer, kernel, flow, context, fiber)
+    addresses, _, offsets, _ = variable_layout(kernel)
+    registers.symbols |= addresses | offsets
+    site_table = writer.read(context, Context, "sites")
+    depot, depot_bytes = _local_memory(writer, kernel, registers)
+    lowering = Lowering(
+        kernel, writer.module, writer, registers, context, fiber, site_table, depot, depot_bytes,
+        sites,
+    )  # fmt: skip
+
+    def lower(instruction: Instruction) -> None:
+        _LOWER.get(instruction.opcode[0], lower_arithmetic)(lowering, instruction)
+
+    def enter(number: int) -> None:
+        executions = writer.read(context, Context, "executions")
+        place = writer.item(executions, "i64", number)
+        writer.store(writer.add(writer.load("i64", place), 1), place)
+
+    write_blocks(writer, kernel, flow, registers, lower, enter)
+    for lanes, names in lowering.required.items():
+        writer.module.add_text(f"prelude.{lanes}", library.prelude(names, lanes))
+
+
+def _local_memory(writer: Writer, kernel: Kernel, registers: Registers) -> tuple[Value, int]:
+    depot_bytes = 0
+    for name, variable in kernel.variables.items():
+        if variable.space in ("local", "param"):
+            align = max(variable.align_bytes, 1)
+            registers.symbols[name] = depot_bytes = -(-depot_bytes // align) * align
+            depot_bytes += variable.size_bytes
+    depot_bytes = -(-depot_bytes // 16) * 16
+    if not depot_bytes:
+        return Value("ptr", "null"), 0
+    return writer.slot(f"[{LANES * depot_bytes} x i8]", 64), depot_bytes

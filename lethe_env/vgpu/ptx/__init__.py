@@ -1,0 +1,1 @@
+"""PTX as data: parsing, strict decoding, control flow."""

@@ -1,0 +1,163 @@
+"""Programs: objects that other processes load, arguments, counts, messages, subnormals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from lethe_env.vgpu.machine.program import Options, load, translate
+from lethe_env.vgpu.machine.program import compile as compile_ptx
+from lethe_env.vgpu.memory import AddressSpace
+from lethe_env.vgpu.ptx.model import UnsupportedError
+
+BODY = """add.s64 %d3, %d1, %d21; ld.global.b32 %r2, [%d3]; shl.b32 %r3, %r1, 2;
+st.shared.b32 [%r3], %r2; bar.sync 0; xor.b32 %r3, %r3, 128; ld.shared.b32 %r2, [%r3];
+add.s64 %d4, %d2, %d21; st.global.b32 [%d4], %r2;"""
+
+CHILD = """
+import sys, torch
+from lethe_env.vgpu.machine.program import Options, load
+from lethe_env.vgpu.memory import AddressSpace
+program = load(open(sys.argv[1]).read(), open(sys.argv[2], "rb").read())
+memory = AddressSpace()
+x, o = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+program.run([1], [memory.pointer(x), memory.pointer(o)], memory, Options(shared_bytes=256))
+print(o.tolist())
+"""
+
+
+@triton.jit
+def printing_kernel(x, o):
+    i = tl.arange(0, 32)
+    v = tl.load(x + i)
+    tl.device_print("value", v)
+    tl.store(o + i, v)
+
+
+@triton.jit
+def asserting_kernel(x, o):
+    i = tl.arange(0, 32)
+    v = tl.load(x + i)
+    tl.device_assert(v < 31, "too large")
+    tl.store(o + i, v)
+
+
+def test_an_object_runs_in_another_process(assembler, tmp_path):
+    ptx = assembler(BODY, 2, 64)
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    (tmp_path / "kernel.bin").write_bytes(translate(ptx))
+    command = [sys.executable, "-c", CHILD, tmp_path / "kernel.ptx", tmp_path / "kernel.bin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([k ^ 32 for k in range(64)])
+
+
+def test_programs_outlive_each_other(assembler):
+    memory = AddressSpace()
+    for _ in range(3):
+        o = torch.zeros(32, dtype=torch.int32)
+        body = "add.s64 %d3, %d1, %d21; st.global.b32 [%d3], %r1;"
+        compile_ptx(assembler(body, 1)).run([1], [memory.pointer(o)], memory)
+        assert o.tolist() == list(range(32))
+
+
+def test_counts(machine):
+    x, o = torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    counts = machine.assembled(BODY, x, o, threads=64, grid=(3,)).counts
+    assert counts["loaded_bytes"] == counts["stored_bytes"] == 3 * 64 * 4
+    assert counts["shared_bytes"] == 3 * 2 * 64 * 4
+    sectors = [(t.data_ptr() % 32 + 128 * w + 127) // 32 - (t.data_ptr() % 32 + 128 * w) // 32 + 1
+               for t in (x, o) for w in (0, 1)]  # fmt: skip
+    assert counts["sectors"] == 3 * sum(sectors)
+    assert counts["bank_conflicts"] == 0
+    assert counts["instructions.synchronisation"] == 3 * 2
+    silent = machine.assembled(BODY, x, o, threads=64, grid=(3,), count_memory=False).counts
+    assert silent["loaded_bytes"] == 0
+    assert silent["warp_instructions"] == counts["warp_instructions"]
+
+
+@pytest.mark.parametrize(
+    ("shift", "vector", "conflicts"),
+    [(2, 1, 0), (3, 1, 1), (7, 1, 31), (0, 1, 0), (4, 4, 0), (5, 4, 4), (3, 2, 0), (4, 2, 2)],
+)
+def test_bank_conflicts(machine, shift, vector, conflicts):
+    values = "%r1" if vector == 1 else "{" + ", ".join(["%r1"] * vector) + "}"
+    suffix = "b32" if vector == 1 else f"v{vector}.b32"
+    body = f"shl.b32 %r3, %r1, {shift}; and.b32 %r3, %r3, -4; st.shared.{suffix} [%r3], {values};"
+    assert machine.assembled(body).counts["bank_conflicts"] == conflicts
+
+
+def test_strided_loads_touch_a_sector_each(machine):
+    x = torch.zeros(1024, dtype=torch.int32)
+    body = "mul.lo.s64 %d3, %d20, 128; add.s64 %d3, %d1, %d3; ld.global.b32 %r2, [%d3];"
+    assert machine.assembled(body, x).counts["sectors"] == 32
+    body = "sub.s64 %d3, 124, %d21; add.s64 %d3, %d1, %d3; ld.global.b32 %r2, [%d3];"
+    start = x.data_ptr() % 32
+    expected = (start + 127) // 32 - start // 32 + 1
+    assert machine.assembled(body, x).counts["sectors"] == expected
+
+
+def test_a_sector_that_several_lanes_touch_counts_once(machine):
+    x = torch.zeros(1024, dtype=torch.int32)
+    body = """and.b32 %r2, %r1, 1; mul.wide.u32 %d3, %r2, 512; add.s64 %d3, %d1, %d3;
+    ld.global.b32 %r2, [%d3];"""
+    assert machine.assembled(body, x).counts["sectors"] == 2
+
+
+def test_prints_are_kept(machine):
+    program, shared = machine.triton(printing_kernel, {"x": "*i32", "o": "*i32"}, {}, num_warps=1)
+    x, o = torch.arange(32, dtype=torch.int32) * 3, torch.zeros(32, dtype=torch.int32)
+    report = machine.run(program, [1], x, o, shared_bytes=shared)
+    assert report.findings == ()
+    assert len(report.messages) == 32
+    assert "value" in report.messages[7]
+    assert report.messages[7].strip().endswith("21")
+    assert torch.equal(x, o)
+
+
+def test_a_failed_assertion_ends_the_launch(machine):
+    types = {"x": "*i32", "o": "*i32"}
+    program, shared = machine.triton(asserting_kernel, types, {}, num_warps=1, debug=True)
+    x, o = torch.arange(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+    report = machine.run(program, [1], x - 1, o, shared_bytes=shared)
+    assert (report.stopped, report.messages) == ("", ())
+    report = machine.run(program, [1], x, o, shared_bytes=shared)
+    assert report.stopped == "assert"
+    assert "too large" in report.messages[0]
+    assert "thread 31" in report.messages[0]
+
+
+def test_subnormals_are_kept_whatever_the_thread_had_set(machine):
+    x, o = torch.tensor([2.0**-140] * 32), torch.zeros(32)
+    body = """add.s64 %d3, %d1, %d21; add.s64 %d4, %d2, %d21; ld.global.b32 %r2, [%d3];
+    add.rn.f32 %r3, %r2, %r2; st.global.b32 [%d4], %r3;"""
+    torch.set_flush_denormal(True)
+    try:
+        machine.assembled(body, x, o)
+    finally:
+        torch.set_flush_denormal(False)
+    assert o.tolist() == [2.0**-139] * 32
+
+
+def test_too_many_arguments_are_refused(assembler):
+    memory = AddressSpace()
+    with pytest.raises(ValueError, match="takes 1 arguments, 2 were given"):
+        compile_ptx(assembler("", 1)).run([1], [1, 2], memory, Options())
+
+
+def test_a_block_that_is_no_number_of_warps_is_refused(assembler):
+    with pytest.raises(UnsupportedError, match="48 threads"):
+        translate(assembler("", 1, 48))
+
+
+def test_missing_arguments_are_null(assembler):
+    memory = AddressSpace()
+    ptx = assembler("st.global.b64 [%d1], %d2;", 2)
+    o = torch.full((1,), 9)
+    program = load(ptx, translate(ptx))
+    assert program.run([1], [memory.pointer(o)], memory).findings == ()
+    assert o.item() == 0
