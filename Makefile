@@ -24,6 +24,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/grade.py
+	$(BIN)/python benchmarks/vgpu.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
