@@ -25,6 +25,14 @@ def grader():
         yield shared
 
 
+@pytest.fixture(scope="session")
+def interpreter():
+    from lethe_env.grader import Grader
+
+    with Grader(device="interpreter", targets=("sm_100",)) as shared:
+        yield shared
+
+
 @pytest.fixture
 def make_task():
     """A task around a source text, with a small family."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lethe_env.gates.verdict import Status
-from lethe_env.grader import Grader
 from lethe_env.kernels.controls import HONEST, RED_TEAM
 
 
@@ -28,7 +27,10 @@ def test_an_honest_kernel_passes_every_applicable_gate(grader, control):
 
 
 @pytest.mark.parametrize("control", by_task(RED_TEAM))
-def test_a_trick_is_rejected_by_the_gates_it_names(grader, control, monkeypatch):
+def test_a_trick_is_rejected_by_the_gates_it_names(request, control, monkeypatch):
+    """Large float32 products take the virtual GPU long to translate; the interpreter shows them."""
+    slow = "RES-02" in control.caught_by or control.task.startswith("attention/")
+    grader = request.getfixturevalue("interpreter" if slow else "grader")
     targets = ("sm_100",) if "RES-02" in control.caught_by else ()  # the rest need no compile
     monkeypatch.setattr(grader, "targets", targets)
     verdict = grader.grade(control.task, control.source())
@@ -38,10 +40,9 @@ def test_a_trick_is_rejected_by_the_gates_it_names(grader, control, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["relu", "softmax", "matmul"])
-def test_the_interpreter_accepts_honest_kernels_too(name):
+def test_the_interpreter_accepts_honest_kernels_too(interpreter, name):
     control = next(control for control in HONEST if control.name == name)
-    with Grader(device="interpreter", targets=("sm_90",)) as interpreter:
-        verdict = interpreter.grade(control.task, control.source())
+    verdict = interpreter.grade(control.task, control.source())
     assert verdict.failed_gates == ()
     assert verdict.passed
 
@@ -49,10 +50,9 @@ def test_the_interpreter_accepts_honest_kernels_too(name):
 @pytest.mark.parametrize(
     "name", [c.name for c in RED_TEAM if c.needs_gpu and c.name != "tf32_by_default"]
 )
-def test_what_only_a_gpu_brings_out_passes_the_interpreter(name):
+def test_what_only_a_gpu_brings_out_passes_the_interpreter(interpreter, name):
     control = next(control for control in RED_TEAM if control.name == name)
-    with Grader(device="interpreter", targets=("sm_90",)) as interpreter:
-        assert interpreter.grade(control.task, control.source()).passed
+    assert interpreter.grade(control.task, control.source()).passed
 
 
 def test_the_controls_cover_what_they_have_to():
