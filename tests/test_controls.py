@@ -7,6 +7,8 @@ import pytest
 from lethe_env.gates.verdict import Status
 from lethe_env.kernels.controls import HONEST, RED_TEAM
 
+from .env.secrets import assert_nothing_hidden
+
 
 def by_task(controls):
     """One worker grades all candidates of a task, so that its truths are computed once."""
@@ -37,6 +39,7 @@ def test_a_trick_is_rejected_by_the_gates_it_names(request, control, monkeypatch
     assert not verdict.errored
     seen = {*verdict.rejected_by, *verdict.channels, verdict.kernel}
     assert set(control.caught_by) <= seen, verdict.rejected_by
+    assert_nothing_hidden(verdict)
 
 
 @pytest.mark.parametrize("name", ["relu", "softmax", "matmul"])
