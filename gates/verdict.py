@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .speed import Speed
+
 SCHEMA_VERSION = 1
 """Raised whenever a field of the JSON form changes its meaning or goes away."""
 
@@ -86,6 +88,10 @@ class Verdict:
     """`triton` if kernels do the work, `decoy` if the output is right without them, `none`."""
     allclose: Finding | None = None
     """What KernelBench's rule says of the same candidate."""
+    speed: Speed | None = None
+    """Modelled or measured times; `None` where `notes["speed"]` says why there are none."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What was left out and why, by subject, each with one sentence: `speed`, `autotune`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Device, versions, seed, containment."""
     time_s: Mapping[str, float] = field(default_factory=dict)
@@ -156,6 +162,7 @@ class Verdict:
         rest = {k: v for k, v in data.items() if k not in ("schema_version", "passed")}
         rest["findings"] = tuple(_finding(item) for item in rest["findings"])
         rest["allclose"] = _finding(rest["allclose"]) if rest["allclose"] else None
+        rest["speed"] = Speed.from_json(rest["speed"]) if rest.get("speed") else None
         return cls(**rest)
 
 

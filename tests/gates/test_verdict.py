@@ -3,6 +3,7 @@ import math
 
 import pytest
 
+from lethe_env.gates.speed import Speed
 from lethe_env.gates.verdict import (
     Evidence,
     Finding,
@@ -13,6 +14,7 @@ from lethe_env.gates.verdict import (
     not_applicable,
     passed,
 )
+from lethe_env.tasks.work import KernelWork
 
 FAILURE = failed(
     "EXC-01",
@@ -48,6 +50,29 @@ def test_json_round_trip_keeps_everything_with_nan_and_infinity():
     assert math.isnan(evidence.expected)
     assert evidence.index == (1, 2)
     assert again.finding("EXC-01").measured["worst_ratio"] == math.inf
+
+
+def test_speed_survives_the_round_trip():
+    work = KernelWork(kernel="k", launches=2, instructions={"f32": 3}, mma_operations={"f16": 4})
+    speed = Speed(
+        kind="modelled",
+        target="A100",
+        probe="own float32 native seed 0",
+        candidate_us=2.5,
+        eager_us=5.0,
+        kernels=(work,),
+    )
+    original = verdict(passed("CMP-01", "fine", probes=3.0), speed=speed, notes={"autotune": "no"})
+    again = Verdict.from_json(json.loads(original.dumps()))
+    assert again == original and again.speed.speedup == 2.0
+    assert Verdict.from_json(json.loads(verdict(FAILURE).dumps())).speed is None
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "guessed"}, {"candidate_us": 0.0}, {"eager_us": -1.0}])
+def test_impossible_times_are_refused(wrong):
+    fields = {"kind": "modelled", "target": "A100", "probe": "", "candidate_us": 1.0}
+    with pytest.raises(ValueError, match="time"):
+        Speed(**{**fields, "eager_us": 1.0, **wrong})
 
 
 def test_another_schema_version_is_refused():
