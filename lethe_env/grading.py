@@ -19,6 +19,8 @@ from .gates.channels import channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
 from .gates.results import Results, seeded
+from .gates.roofline import modelled_speed, timed_probe
+from .gates.speed import Speed
 from .gates.truth import Truth
 from .gates.verdict import Verdict, errored, failed
 from .specialisation import select
@@ -77,6 +79,7 @@ class Grading:
         with self._timed("judge"):
             findings = battery.judge(results)
             allclose = kernelbench_rule.judge(results)
+            speed = modelled_speed(results, self._timed_probe())
         verdict = Verdict(
             task=self.task.to_json(),
             source=self.source,
@@ -84,6 +87,8 @@ class Grading:
             channels=channels(results),
             kernel=kernel_role(results),
             allclose=allclose,
+            speed=speed if isinstance(speed, Speed) else None,
+            notes={} if isinstance(speed, Speed) else {"speed": speed},
             environment=self._environment(),
             time_s=self.time_s,
         )
@@ -137,9 +142,16 @@ class Grading:
         probes = dict.fromkeys(battery.plan(self.task, self.grader.seed))
         probes.update(dict.fromkeys(seeded(kernelbench_rule.plan(self.task), self.grader.seed)))
         probes[muted_probe(self.task, self.grader.seed)] = None
-        native = input_elements(self.task.source, {}, self.task.origin or self.task.id)
-        fits = native <= NATIVE_BUDGET_ELEMENTS
+        probes[self._timed_probe()] = None
+        fits = self._native_fits()
         return [probe for probe in probes if probe.sizes or fits or not self.task.family.base]
+
+    def _timed_probe(self) -> Probe:
+        return timed_probe(self.task, self.grader.seed, native_fits=self._native_fits())
+
+    def _native_fits(self) -> bool:
+        native = input_elements(self.task.source, {}, self.task.origin or self.task.id)
+        return native <= NATIVE_BUDGET_ELEMENTS
 
     def _request(self, probe: Probe) -> CallRequest:
         inputs = draw_inputs(self.task, probe)
@@ -154,6 +166,7 @@ class Grading:
             cotangents=given,
             rotation=int(probe.question.digest[:8], 16),
             mute=probe.mute,
+            timed=probe.timed,
             schedule=int(probe.digest[:8], 16),
             deadline_seconds=self.grader.call_seconds,
         )

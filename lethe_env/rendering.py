@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .gates.comparison import describe
+from .gates.speed import Speed
 from .gates.verdict import Evidence, Finding, Status, Verdict
 from .tasks.model import Task
 
@@ -33,6 +34,9 @@ def verdict_view(verdict: Verdict) -> RenderableType:
         parts.append(_gate_table(verdict))
         parts += [Text(f"{name}: {text}", style="red") for name, text in verdict.channels.items()]
         parts.append(Text(_kernel_sentence(verdict), style="dim"))
+        if verdict.speed is not None:
+            parts.append(Text(speed_sentence(verdict.speed), style="dim"))
+        parts += [Text(f"{name}: {text}", style="dim") for name, text in verdict.notes.items()]
     parts.append(result_line(verdict))
     return Group(*parts)
 
@@ -81,6 +85,16 @@ def _kernel_sentence(verdict: Verdict) -> str:
         "decoy": "The output is right without the kernels: they are decoys.",
         "none": "No Triton kernel was launched.",
     }[verdict.kernel]
+
+
+def speed_sentence(speed: Speed) -> str:
+    """Times and ratio in one sentence that says whether they are modelled or measured."""
+    return (
+        f"{speed.kind.capitalize()} time on {speed.target}: {speed.candidate_us:.4g} µs, eager "
+        f"PyTorch {speed.eager_us:.4g} µs, {speed.speedup:.2f} times as fast ({speed.launches} "
+        f"launches, {speed.operations} torch operations, {speed.bytes / 1e6:.4g} MB; "
+        f"{speed.probe})."
+    )
 
 
 def comparison_table(rows: Iterable[tuple[str, str, Verdict]]) -> Table:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .work import CallWork
+
 PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol")
 SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 
@@ -120,6 +122,8 @@ class Observation:
     launches: tuple[Launch, ...] = ()
     sanitizer: tuple[SanitizerFinding, ...] = ()
     """What was seen while kernels ran, on devices that watch them."""
+    work: CallWork | None = None
+    """What a timed call ran, on devices that count it; as the cell states it."""
     fault: Fault | None = None
     time_us: float = 0.0
     """Duration of the call in the cell, by the judge's clock."""

@@ -39,11 +39,13 @@ class Probe:
     """Distinguishes repeated calls of one question."""
     mute: bool = False
     """Whether kernel launches are turned into no-ops."""
+    timed: bool = False
+    """Whether speed is taken: work is counted, and the fastest autotune configuration launched."""
 
     @property
     def question(self) -> Probe:
         """The probe without what only the candidate's side sees; keys the oracle."""
-        return replace(self, repeat=0, mute=False)
+        return replace(self, repeat=0, mute=False, timed=False)
 
     @property
     def label(self) -> str:
@@ -58,6 +60,8 @@ class Probe:
             parts.append("gradients")
         if self.mute:
             parts.append("muted")
+        if self.timed:
+            parts.append("timed")
         return " ".join([*parts, f"seed {self.seed}"])
 
     @property

@@ -12,6 +12,8 @@ class KernelWork:
 
     kernel: str
     launches: int = 1
+    blocks: int = 1
+    warps: int = 1
     instructions: Mapping[str, int] = field(default_factory=dict)
     """Warp instructions by class: `f32`, `integer`, `memory`, `special`, `tensor`, …"""
     loaded_bytes: int = 0

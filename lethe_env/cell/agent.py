@@ -15,6 +15,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 
 from ..tasks.observation import Fault
+from ..vgpu.operations import OperationLog
 from . import faults, loader
 from .arena import CellMemory
 from .autotune import Rotation
@@ -25,6 +26,7 @@ from .launches import install as install_launch_log
 from .model import BuiltModel, Construction, construct, prepare
 from .protocol import WireTensor, decode, dtype_name
 from .results import Leaf, Owners, UnacceptableError, flatten
+from .work import describe as describe_work
 
 
 class Agent:
@@ -118,7 +120,12 @@ class Agent:
         for tensor, wanted in zip(inputs, request["requires_grad"], strict=False):
             tensor.requires_grad_(wanted)
         arguments = decode(request["inputs"], inputs)
-        with nullcontext() if cotangents is not None else torch.no_grad(), self._device.active():
+        log = OperationLog() if request["timed"] else None
+        with (
+            nullcontext() if cotangents is not None else torch.no_grad(),
+            log or nullcontext(),
+            self._device.active(),
+        ):
             result = model.instance(*arguments)
         leaves = flatten(result)
         reply: dict[str, Any] = {}
@@ -126,6 +133,9 @@ class Agent:
             self._enter("backward")
             given = decode(cotangents, seeds)
             reply = self._gradients(model, leaves, inputs, request["requires_grad"], given)
+        launches = self._device.launches()
+        if log is not None and launches is not None:
+            reply["work"] = describe_work(launches, log.operations)
         self._device.finish(self._memory)
         owners = Owners()
         for index, tensor in enumerate(inputs):

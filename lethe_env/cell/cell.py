@@ -95,6 +95,7 @@ class Cell:
             "cotangents": cotangents,
             "rotation": request.rotation,
             "mute": request.mute,
+            "timed": request.timed,
             "schedule": request.schedule,
         }
         started = time.perf_counter() - self._conversation.answering_seconds

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..vgpu.timing import Counts
 from .arena import CellMemory
 from .cuda_stand_in import DeviceStandIn, is_host
 from .protocol import WireTensor
@@ -42,6 +43,12 @@ class Device(Protocol):
 
     def begin(self, schedule: int) -> None:
         """A call begins; the number settles what a GPU leaves open, where the device can."""
+
+    def launches(self) -> list[tuple[str, Counts]] | None:
+        """Kernel name and counts of each launch since `begin`; `None` where nobody counts.
+
+        Taking entries off the end takes those launches back.
+        """
 
     def findings(self) -> Sequence[Any]:
         """What kernels did since `begin` that no correct kernel does: `vgpu.driver.Finding`."""
@@ -82,6 +89,10 @@ class InterpreterDevice:
 
     def begin(self, schedule: int) -> None:
         """Programs run in order, whatever the number."""
+
+    def launches(self) -> list[tuple[str, Counts]] | None:
+        """The interpreter counts nothing."""
+        return None
 
     def findings(self) -> Sequence[Any]:
         """The interpreter notices nothing."""

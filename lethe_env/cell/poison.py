@@ -25,7 +25,7 @@ _PATTERNS = {1: 0x5B, 2: 0x5BA5, 4: 0x5BA55BA5, 8: 0x5BA55BA55BA55BA5}
 
 def poison(tensor: torch.Tensor) -> None:
     """Overwrite the tensor with a value that no kernel computes by accident."""
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableTorchDispatch():  # nobody is to see it as work
         if tensor.dtype == torch.bool:
             tensor.fill_(True)
         elif tensor.is_complex():

@@ -18,6 +18,8 @@ from ..tasks.observation import (
     OutputTensor,
     SanitizerFinding,
 )
+from ..tasks.work import CallWork
+from . import work as calls
 from .arena import STATUS_BYTES
 from .protocol import DTYPES
 
@@ -87,6 +89,7 @@ def observation_of(
     missing: tuple[str, ...] = ()
     launches: tuple[Launch, ...] = ()
     sanitizer: tuple[SanitizerFinding, ...] = ()
+    work: CallWork | None = None
     fault = fault_of(reply)
     try:
         sanitizer = tuple(_finding(item) for item in _list(reply.get("sanitizer", [])))
@@ -97,6 +100,7 @@ def observation_of(
             gradients = tuple(_tensor(item, read, budget) for item in found)
             missing = tuple(_text(p) for p in _list(reply.get("missing_gradients", [])))
             launches = tuple(_launch(item) for item in _list(reply["launches"]))
+            work = calls.read(reply["work"], _text) if reply.get("work") is not None else None
     except (MalformedError, KeyError, TypeError, ValueError, OverflowError) as error:
         fault, outputs, gradients, missing = fault or _malformed(error), (), (), ()
     return Observation(
@@ -108,6 +112,7 @@ def observation_of(
         weights_matched=weights_matched,
         launches=launches,
         sanitizer=sanitizer,
+        work=work,
         fault=fault,
         time_us=time_us,
     )

@@ -99,6 +99,8 @@ class CallRequest:
     """Picks the autotune configuration."""
     mute: bool = False
     """Whether kernel launches become no-ops."""
+    timed: bool = False
+    """Whether work is counted, and every autotuned kernel runs its fastest configuration."""
     schedule: int = 0
     """Settles the order of thread blocks where the device can choose it."""
     deadline_seconds: float = 30.0

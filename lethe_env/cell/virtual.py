@@ -11,6 +11,7 @@ from triton.compiler.errors import CompilationError
 from ..vgpu.driver import Finding, Session, VirtualDriver
 from ..vgpu.memory import AddressSpace
 from ..vgpu.ptx.model import UnsupportedError
+from ..vgpu.timing import Counts
 from .cuda_stand_in import DEVICE, DeviceStandIn
 from .device import InterpreterDevice
 from .poison import UNINITIALISED
@@ -45,6 +46,10 @@ class VirtualDevice(InterpreterDevice):
         self._session.launches = 0
         self._session.counts.clear()
         self._session.findings.clear()
+
+    def launches(self) -> list[tuple[str, Counts]]:
+        """The session's own list."""
+        return self._session.counts
 
     def findings(self) -> list[Finding]:
         """What kernels did since `begin` that no correct kernel does."""

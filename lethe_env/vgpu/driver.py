@@ -6,6 +6,7 @@ is active, launches on CPU tensors run the PTX in this process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -162,7 +163,13 @@ class Launcher:
         session.findings += [self._finding(found, owners) for found in report.findings]
         windows = {p.address >> WINDOW_BITS for p in arguments if isinstance(p, Pointer)}
         held_bytes = sum(int(session.memory.table[number, 1]) for number in windows)
-        counts = Counts.of(report.counts, held_bytes, mma_type(function.kernel))
+        counts = Counts.of(
+            report.counts,
+            held_bytes,
+            mma_type(function.kernel),
+            blocks=math.prod(grid),
+            warps=function.warps,
+        )
         session.counts.append((self._metadata.name, counts))
         session.printed += report.messages
         if report.stopped:
