@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -118,6 +118,16 @@ def outcome_of(
     subnormal: bool = False,
 ) -> Outcome:
     """Compare all outputs, or all gradients, of one probe; the first failure is the evidence."""
+    outcome = _outcome_of(probe, truth, seen, gradients=gradients, subnormal=subnormal)
+    if outcome.evidence is None or not seen.tunings:
+        return outcome
+    launched = "; ".join(f"{tuning.kernel} with {tuning.chosen}" for tuning in seen.tunings)
+    return replace(outcome, evidence=replace(outcome.evidence, configuration=launched))
+
+
+def _outcome_of(
+    probe: Probe, truth: Truth, seen: Observation, *, gradients: bool, subnormal: bool
+) -> Outcome:
     if seen.fault is not None:
         return Outcome(probe, torch.inf, evidence_of(probe, note=fault_text(seen.fault)))
     given = seen.gradients if gradients else seen.outputs
@@ -202,7 +212,10 @@ def judge_probes(gate: str, outcomes: Sequence[Outcome], reason: str, claim: str
 
 def describe(evidence: Evidence) -> str:
     """One line about a failure."""
-    where = f"{evidence.label}: {evidence.path}{list(evidence.index) or ''}".rstrip(": ")
+    label = evidence.label
+    if evidence.configuration:
+        label += f", {evidence.configuration}"
+    where = f"{label}: {evidence.path}{list(evidence.index) or ''}".rstrip(": ")
     if evidence.note:
         return f"{where}: {evidence.note}"
     text = f"{where} is {evidence.got:.6g}, expected {evidence.expected:.6g}"

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..tasks.model import Task
 from ..tasks.probe import Probe
+from . import configurations
 from .comparison import Outcome, askable, evidence_of, judge_probes, outcome_of
 from .results import Results
 from .verdict import Finding, not_applicable
@@ -42,6 +43,7 @@ def judge(results: Results) -> Finding:
     if not results.task.gradients:
         return not_applicable(NAME, "the task asks for no gradients")
     probes, reason = askable(results, plan(results.task))
+    probes += [probe for probe in configurations.judged(results) if probe.gradients]
     outcomes = [_outcome(results, probe) for probe in probes]
     return judge_probes(NAME, outcomes, reason, "every vector-Jacobian product within the bound")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ..tasks.model import Task
 from ..tasks.probe import Probe
+from . import configurations
 from .comparison import askable, judge_probes, outcome_of
 from .results import Results
 from .verdict import Finding
@@ -50,5 +51,6 @@ def plan(task: Task) -> tuple[Probe, ...]:
 def judge(results: Results) -> Finding:
     """Compare every output of every probe."""
     probes, reason = askable(results, plan(results.task))
+    probes += configurations.judged(results)
     outcomes = [outcome_of(p, results.truths[p], results.observations[p]) for p in probes]
     return judge_probes(NAME, outcomes, reason, "every element within the bound")

@@ -46,6 +46,8 @@ class Evidence:
     """Largest permitted absolute difference at this element; `None` where masks differ."""
     elements: int = 0
     """How many elements of this tensor are wrong."""
+    configuration: str = ""
+    """Which autotune configurations the call launched, by kernel."""
     note: str = ""
 
 

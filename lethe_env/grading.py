@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
-from .cell import CallRequest, Cell, HarnessError, ModelRequest, review
-from .gates import battery, kernelbench_rule, unsupported
+from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, ModelRequest, review
+from .gates import battery, configurations, gradients, kernelbench_rule, unsupported, values
 from .gates.channels import channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
@@ -67,7 +68,8 @@ class Grading:
             self._check_reference(probes[0])
         try:
             with self._timed("probes"):
-                fault = self.observe([p for p in probes if not self.truths[p].error])
+                askable = [p for p in probes if not self.truths[p].error]
+                fault = self.observe(askable, every_configuration=True)
             if fault is not None and fault.kind == unsupported.KIND:
                 return self._broken(fault.message)
             if fault is not None:
@@ -88,7 +90,7 @@ class Grading:
             kernel=kernel_role(results),
             allclose=allclose,
             speed=speed if isinstance(speed, Speed) else None,
-            notes={} if isinstance(speed, Speed) else {"speed": speed},
+            notes=self._notes(speed),
             environment=self._environment(),
             time_s=self.time_s,
         )
@@ -104,15 +106,24 @@ class Grading:
         """The truth of a probe at the precision that this candidate declares."""
         return self.grader.oracle().truth(self.task, probe.question, tf32=self.tf32)
 
-    def observe(self, probes: Sequence[Probe]) -> Fault | None:
-        """Ask the cell every probe in a random order; returns the fault if nothing loads."""
+    def observe(
+        self, probes: Sequence[Probe], *, every_configuration: bool = False
+    ) -> Fault | None:
+        """Ask the cell every probe in a random order; returns the fault if nothing loads.
+
+        Args:
+            probes: the calls to make.
+            every_configuration: whether to go on with calls for the autotune configurations that
+                none of them has judged.
+        """
         order = list(probes)
         random.Random(self.grader.seed).shuffle(order)
+        more = self._configurations() if every_configuration else ()
         cell: Cell | None = None
         losses: list[Fault] = []
         try:
-            for step, probe in enumerate(order):
-                self.grader.report("probes", step, len(order))
+            for step, probe in enumerate(chain(order, more)):
+                self.grader.report("probes", min(step, len(order)), len(order))
                 if cell is None or not cell.alive:
                     if len(losses) > RESTART_LIMIT:
                         self.observations[probe] = Observation(fault=_given_up(losses))
@@ -128,6 +139,16 @@ class Grading:
             if cell is not None:
                 cell.close()
         return None
+
+    def _configurations(self) -> Iterator[Probe]:
+        """Begun once everything else has been asked: it depends on what was seen."""
+        judged = (*values.plan(self.task), *gradients.plan(self.task))
+        for probe in configurations.unjudged(
+            self.task, self.grader.seed, judged, self.observations
+        ):
+            self.truths[probe] = self.truth(probe)
+            if not self.truths[probe].error:
+                yield probe
 
     def _open(self, previous: Cell | None) -> Cell:
         if previous is not None:
@@ -164,10 +185,11 @@ class Grading:
             inputs=inputs,
             requires_grad=tuple(probe.gradients and t.is_floating_point() for t in tensors),
             cotangents=given,
-            rotation=int(probe.question.digest[:8], 16),
+            rotation=_rotation(probe),
             mute=probe.mute,
             timed=probe.timed,
             schedule=int(probe.digest[:8], 16),
+            tuning_seconds=self.grader.call_seconds / 2,
             deadline_seconds=self.grader.call_seconds,
         )
 
@@ -205,6 +227,14 @@ class Grading:
         compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
         note = f"{left_out} smaller specialisations were not compiled" if left_out else ""
         return replace(results, resources=tuple(compiled), resources_note=note)
+
+    def _notes(self, speed: Speed | str) -> dict[str, str]:
+        budget = f"{CONFIGURATION_LIMIT} and {self.grader.call_seconds / 2:g} seconds of compiling"
+        notes = {
+            "speed": speed if isinstance(speed, str) else "",
+            "autotune": configurations.note(self.observations.values(), budget),
+        }
+        return {name: text for name, text in notes.items() if text}
 
     def _unjudged(self, fault: Fault) -> Verdict:
         where = f" (line {fault.line})" if fault.line is not None else ""
@@ -250,6 +280,12 @@ class Grading:
             yield
         finally:
             self.time_s[phase] = self.time_s.get(phase, 0.0) + time.perf_counter() - started
+
+
+def _rotation(probe: Probe) -> int:
+    """The autotune configuration of a call, counted round; equal questions get the same one."""
+    chosen = probe.configuration
+    return int(probe.question.digest[:8], 16) if chosen is None else chosen
 
 
 def _given_up(losses: Sequence[Fault]) -> Fault:

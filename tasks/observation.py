@@ -53,6 +53,24 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Which configuration of an autotuned kernel one call launched."""
+
+    kernel: str
+    chosen: str
+    """The configuration in words; the one being tried if the call ended in a fault."""
+    index: int
+    """Its place among those that can be launched here."""
+    fitting: int
+    """How many those are."""
+    unfit: int = 0
+    """Configurations that ask for more than the device has."""
+    left_out: tuple[str, ...] = ()
+    """Configurations beyond the budget, in words; the first ones."""
+    left_out_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SanitizerFinding:
     """Something a kernel did that no correct kernel does, seen while it ran."""
 
@@ -122,6 +140,8 @@ class Observation:
     launches: tuple[Launch, ...] = ()
     sanitizer: tuple[SanitizerFinding, ...] = ()
     """What was seen while kernels ran, on devices that watch them."""
+    tunings: tuple[Tuning, ...] = ()
+    """One per autotuned kernel that was launched."""
     work: CallWork | None = None
     """What a timed call ran, on devices that count it; as the cell states it."""
     fault: Fault | None = None

@@ -39,13 +39,15 @@ class Probe:
     """Distinguishes repeated calls of one question."""
     mute: bool = False
     """Whether kernel launches are turned into no-ops."""
+    configuration: int | None = None
+    """Which autotune configuration is launched, counted round; `None` leaves it to the probe."""
     timed: bool = False
     """Whether speed is taken: work is counted, and the fastest autotune configuration launched."""
 
     @property
     def question(self) -> Probe:
         """The probe without what only the candidate's side sees; keys the oracle."""
-        return replace(self, repeat=0, mute=False, timed=False)
+        return replace(self, repeat=0, mute=False, timed=False, configuration=None)
 
     @property
     def label(self) -> str:
@@ -60,6 +62,8 @@ class Probe:
             parts.append("gradients")
         if self.mute:
             parts.append("muted")
+        if self.configuration is not None:
+            parts.append(f"configuration {self.configuration}")
         if self.timed:
             parts.append("timed")
         return " ".join([*parts, f"seed {self.seed}"])

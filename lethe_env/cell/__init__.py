@@ -3,12 +3,13 @@
 from .cell import Cell
 from .policy import review
 from .protocol import HarnessError, WireTensor
-from .requests import CallRequest, Limits, ModelRequest
+from .requests import CONFIGURATION_LIMIT, CallRequest, Limits, ModelRequest
 from .resources import TARGETS
 from .sandbox import Containment
 from .workshop import Workshop, default_device
 
 __all__ = [
+    "CONFIGURATION_LIMIT",
     "TARGETS",
     "CallRequest",
     "Cell",

@@ -41,7 +41,7 @@ class Agent:
         self._folder = folder
         self._phase = "load"
         self._log = LaunchLog(lambda count: memory.note(self._phase, count))
-        self._rotation = Rotation(self._log)
+        self._rotation = Rotation(self._log, own_clock=device.own_clock)
         self._module: ModuleType | None = None
         self._path = str(folder)
         self._models: dict[str, BuiltModel] = {}
@@ -68,6 +68,7 @@ class Agent:
                 fault = replace(fault, kind="unsupported", message=message)
         return {
             "sanitizer": [self._finding(found) for found in self._device.findings()],
+            "tunings": self._rotation.tunings,
             "fault": {
                 "kind": fault.kind,
                 "phase": fault.phase,
@@ -107,10 +108,17 @@ class Agent:
 
     def _call(self, request: Mapping[str, Any]) -> dict[str, Any]:
         model = self._models[request["key"]]
-        self._rotation.number = request["rotation"]
         self._enter("forward")
         self._log.start(mute=request["mute"])
         self._device.begin(request["schedule"])
+        log = OperationLog() if request["timed"] else None
+        self._rotation.begin(
+            request["rotation"],
+            seconds=request["tuning_seconds"],
+            timed=request["timed"],
+            launches=self._device.launches(),
+            unnoted=log.paused if log is not None else nullcontext,
+        )
         self._memory.restart()
         model.restore_buffers()
         wires = [WireTensor.from_json(item) for item in request["tensors"]]
@@ -120,7 +128,6 @@ class Agent:
         for tensor, wanted in zip(inputs, request["requires_grad"], strict=False):
             tensor.requires_grad_(wanted)
         arguments = decode(request["inputs"], inputs)
-        log = OperationLog() if request["timed"] else None
         with (
             nullcontext() if cotangents is not None else torch.no_grad(),
             log or nullcontext(),
@@ -144,6 +151,7 @@ class Agent:
         reply["outputs"] = [self._describe(leaf, owners.of(leaf.tensor)) for leaf in leaves]
         model.previous_outputs = [leaf.tensor.detach() for leaf in leaves]
         reply["sanitizer"] = [self._finding(found) for found in self._device.findings()]
+        reply["tunings"] = self._rotation.tunings
         return {**reply, "launches": self._log.records, "launch_count": self._log.count}
 
     def _finding(self, found: Any) -> dict[str, Any]:

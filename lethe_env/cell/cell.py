@@ -96,6 +96,7 @@ class Cell:
             "rotation": request.rotation,
             "mute": request.mute,
             "timed": request.timed,
+            "tuning_seconds": request.tuning_seconds,
             "schedule": request.schedule,
         }
         started = time.perf_counter() - self._conversation.answering_seconds

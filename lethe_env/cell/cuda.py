@@ -33,6 +33,8 @@ class _DeviceBytes:
 class CudaDevice:
     """The first visible CUDA device. See `device.Device`."""
 
+    own_clock = True
+
     def __init__(self) -> None:
         self._mirror = torch.empty(0, dtype=torch.uint8)
         self._used_bytes = 0

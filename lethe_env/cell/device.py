@@ -20,6 +20,9 @@ from .protocol import WireTensor
 class Device(Protocol):
     """What the agent needs to know about a device."""
 
+    own_clock: bool
+    """Whether Triton can time kernels on it."""
+
     def active(self) -> AbstractContextManager[object]:
         """The context in which a candidate's code runs."""
 
@@ -59,6 +62,8 @@ class Device(Protocol):
 
 class InterpreterDevice:
     """CPU tensors that say they lie on a CUDA device; Triton's interpreter runs the kernels."""
+
+    own_clock = False
 
     def active(self) -> AbstractContextManager[object]:
         """A fresh stand-in mode."""

@@ -17,6 +17,7 @@ from ..tasks.observation import (
     Observation,
     OutputTensor,
     SanitizerFinding,
+    Tuning,
 )
 from ..tasks.work import CallWork
 from . import work as calls
@@ -90,9 +91,11 @@ def observation_of(
     launches: tuple[Launch, ...] = ()
     sanitizer: tuple[SanitizerFinding, ...] = ()
     work: CallWork | None = None
+    tunings: tuple[Tuning, ...] = ()
     fault = fault_of(reply)
     try:
         sanitizer = tuple(_finding(item) for item in _list(reply.get("sanitizer", [])))
+        tunings = tuple(_tuning(item) for item in _list(reply.get("tunings", [])))
         if fault is None:
             budget = _Budget(limit_bytes)
             outputs = tuple(_tensor(item, read, budget) for item in _list(reply["outputs"]))
@@ -112,6 +115,7 @@ def observation_of(
         weights_matched=weights_matched,
         launches=launches,
         sanitizer=sanitizer,
+        tunings=tunings,
         work=work,
         fault=fault,
         time_us=time_us,
@@ -178,6 +182,18 @@ def _finding(item: Any) -> SanitizerFinding:
         line=None if line is None else int(line),
         lanes=int(item["lanes"]),
         detail=_text(item["detail"]),
+    )
+
+
+def _tuning(item: Any) -> Tuning:
+    numbers = {name: item[name] for name in ("index", "fitting", "unfit", "left_out_count")}
+    if any(type(number) is not int or number < 0 for number in numbers.values()):
+        raise MalformedError("an impossible number of configurations")
+    return Tuning(
+        kernel=_text(item["kernel"]),
+        chosen=_text(item["chosen"]),
+        left_out=tuple(_text(words) for words in _list(item["left_out"])),
+        **numbers,
     )
 
 

@@ -14,6 +14,9 @@ import torch
 from .arena import storage_bytes
 from .protocol import encode
 
+CONFIGURATION_LIMIT = 32
+"""Configurations of one autotuned kernel that are graded."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -101,6 +104,8 @@ class CallRequest:
     """Whether kernel launches become no-ops."""
     timed: bool = False
     """Whether work is counted, and every autotuned kernel runs its fastest configuration."""
+    tuning_seconds: float = 15.0
+    """Processor time for trying autotune configurations that have not been tried yet."""
     schedule: int = 0
     """Settles the order of thread blocks where the device can choose it."""
     deadline_seconds: float = 30.0

@@ -123,3 +123,45 @@ def test_muting_does_not_use_up_the_first_call(open_cell, call):
     cell = open_cell(SOURCE.format(extra=""))
     call(cell, torch.ones(100), mute=True)
     assert blocks(call(cell, torch.ones(100))) == [16, 32, 64]
+
+
+MANY = """
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 16, "TAG": tag}) for tag in range(40)], key=["n"]
+)
+@triton.jit
+def tagged(x, out, n, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + TAG, mask=i < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        tagged[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+        return out
+"""
+
+
+def test_what_is_beyond_the_limit_is_named_and_never_launched(open_cell, call):
+    cell = open_cell(MANY)
+    first = call(cell, torch.zeros(8), deadline_seconds=60.0)
+    (tuning,) = first.tunings
+    assert (tuning.kernel, tuning.fitting, tuning.left_out_count) == ("tagged", 32, 8)
+    assert tuning.left_out[0] == "BLOCK=16, TAG=32, num_warps=4, num_stages=3"
+    last = call(cell, torch.zeros(8), rotation=31)
+    assert last.outputs[0].data.tolist() == [31.0] * 8
+    assert (last.tunings[0].index, last.tunings[0].chosen[:16]) == (31, "BLOCK=16, TAG=31")
+    assert call(cell, torch.zeros(8), rotation=32).tunings[0].index == 0
+
+
+def test_without_time_only_the_first_configuration_is_graded(open_cell, call):
+    cell = open_cell(SOURCE.format(extra=""))
+    (tuning,) = call(cell, torch.ones(100), tuning_seconds=0.0).tunings
+    assert (tuning.fitting, tuning.left_out_count) == (1, 2)
+
+
+def test_a_fault_tells_which_configuration_was_tried(open_cell, call):
+    cell = open_cell(MANY.replace("+ TAG", "+ 1 // (TAG - 3)"))
+    seen = call(cell, torch.zeros(8))
+    assert seen.fault is not None
+    assert seen.tunings[0].chosen.startswith("BLOCK=16, TAG=3,")
