@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from .cell import Limits, Workshop, default_device, review
+from .cell import HarnessError, Limits, Workshop, default_device, review
 from .gates.oracle import Oracle
 from .gates.truth import Truth
 from .gates.verdict import Verdict
-from .grading import Grading
+from .grading import Grading, broken
 from .tasks.catalog import find_task
-from .tasks.model import Task
+from .tasks.model import Task, TaskError
 from .tasks.observation import Observation
 from .tasks.probe import Probe
+
+if TYPE_CHECKING:
+    from .service.jobs import Job
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TARGETS = ("sm_90", "sm_100")
 
@@ -49,6 +57,9 @@ class Grader:
     """Deadline of one call."""
     cache: Path | None = field(default_factory=cache_directory)
     """`None` keeps truths in memory only."""
+    fail_fast: bool = False
+    """Whether a candidate is dropped at its first failure, see `gates.stages`. Whether it passes
+    does not depend on it."""
     progress: Progress | None = None
     _workshop: Workshop | None = None
     _oracle: Oracle | None = None
@@ -83,6 +94,35 @@ class Grader:
         task = find_task(task) if isinstance(task, str) else task
         return Grading(self, task, source).verdict()
 
+    def grade_many(
+        self, jobs: Sequence[Job], progress: Callable[[int, int], None] | None = None
+    ) -> list[Verdict]:
+        """Judge candidates one after another; a grader is a `service.jobs.Verifier`.
+
+        Never raises because of a candidate or a task: what could not be judged gets `ERROR`s.
+
+        Args:
+            jobs: tasks with sources.
+            progress: called with the verdicts there are and the verdicts there will be.
+        """
+        verdicts: list[Verdict] = []
+        for job in jobs:
+            verdicts.append(self._grade(job))
+            if progress is not None:
+                progress(len(verdicts), len(jobs))
+        return verdicts
+
+    def _grade(self, job: Job) -> Verdict:
+        try:
+            return self.grade(job.task, job.source)
+        except (TaskError, HarnessError) as error:
+            return broken(job.task, job.source, str(error))
+        except Exception as error:  # one broken verdict must not end a training run
+            log.exception("the verifier broke on task %s", job.task.id)
+            self.close()
+            reason = f"the verifier broke: {type(error).__name__}: {error}"
+            return broken(job.task, job.source, reason)
+
     def ask(self, task: Task, source: str, probe: Probe) -> tuple[Truth, Observation]:
         """Make one probe, for reproducing a failure.
 
@@ -90,14 +130,14 @@ class Grader:
             TaskError: the reference cannot take the probe.
             HarnessError: the harness broke.
         """
-        grading = Grading(self, task, source)
-        grading.truths[probe] = grading.truth(probe)
-        fault = review(source)
-        if fault is None:
-            grading.observe([probe])
-        else:
-            grading.observations[probe] = Observation(fault=fault)
-        return grading.truths[probe], grading.observations[probe]
+        with closing(Grading(self, task, source)) as grading:
+            grading.truths[probe] = grading.truth(probe)
+            fault = review(source)
+            if fault is None:
+                grading.observe([probe])
+            else:
+                grading.observations[probe] = Observation(fault=fault)
+            return grading.truths[probe], grading.observations[probe]
 
     @property
     def device_name(self) -> str:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import platform
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
 from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, ModelRequest, review
-from .gates import battery, configurations, gradients, kernelbench_rule, unsupported, values
+from .gates import (
+    battery,
+    configurations,
+    gradients,
+    kernelbench_rule,
+    stages,
+    unsupported,
+    values,
+)
 from .gates.channels import channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
@@ -52,6 +59,8 @@ class Grading:
         self.observations: dict[Probe, Observation] = {}
         self.time_s: dict[str, float] = {}
         self.containment = "not opened"
+        self._cell: Cell | None = None
+        self._losses: list[Fault] = []
         self._weights: dict[Probe, ModelRequest] = {}
 
     def verdict(self) -> Verdict:
@@ -61,34 +70,69 @@ class Grading:
             return self._unjudged(fault)
         with self._timed("plan"):
             probes = self._plan()
-        with self._timed("oracle"):
-            for step, probe in enumerate(probes):
-                self.grader.report("oracle", step, len(probes))
-                self.truths[probe] = self.truth(probe)
-            self._check_reference(probes[0])
         try:
-            with self._timed("probes"):
-                askable = [p for p in probes if not self.truths[p].error]
-                fault = self.observe(askable, every_configuration=True)
+            fault, reason = self._ask(probes)
             if fault is not None and fault.kind == unsupported.KIND:
                 return self._broken(fault.message)
             if fault is not None:
                 return self._unjudged(fault)
             with self._timed("compile"):
-                results = self._results()
+                results = self._results() if reason else self._compiled(self._results())
         except HarnessError as error:
             return self._broken(f"the harness broke: {one_line(error)}")
         with self._timed("judge"):
-            findings = battery.judge(results)
-            allclose = kernelbench_rule.judge(results)
-            speed = modelled_speed(results, self._timed_probe())
+            verdict = self._judged(results)
+            return stages.curtail(verdict, results, probes, reason) if reason else verdict
+
+    def close(self) -> None:
+        """End the candidate's process."""
+        if self._cell is not None:
+            self._cell.close()
+            self._cell = None
+
+    def _ask(self, probes: Sequence[Probe]) -> tuple[Fault | None, str]:
+        """Make the probes, stage by stage if one failure is enough.
+
+        Returns:
+            The fault if nothing loads, and which failure ended the asking, if one did.
+        """
+        grader = self.grader
+        order = stages.divide(self.task, probes, grader.seed) if grader.fail_fast else (probes,)
+        with self._timed("oracle"):
+            self._check_reference(probes[0])
+        try:
+            for stage in order:
+                with self._timed("oracle"):
+                    self._derive(stage)
+                with self._timed("probes"):
+                    fault = self.observe([p for p in stage if not self.truths[p].error])
+                if fault is not None:
+                    return fault, ""
+                if grader.fail_fast and (reason := self._failure()):
+                    return None, reason
+            with self._timed("probes"):
+                return self._call_each(self._configurations()), ""
+        finally:
+            self.close()
+
+    def _failure(self) -> str:
+        with self._timed("judge"):
+            return stages.failure(self._results())
+
+    def _derive(self, probes: Sequence[Probe]) -> None:
+        for step, probe in enumerate(probes):
+            self.grader.report("oracle", step, len(probes))
+            self.truths[probe] = self.truth(probe)
+
+    def _judged(self, results: Results) -> Verdict:
+        speed = modelled_speed(results, self._timed_probe())
         verdict = Verdict(
             task=self.task.to_json(),
             source=self.source,
-            findings=findings,
+            findings=battery.judge(results),
             channels=channels(results),
             kernel=kernel_role(results),
-            allclose=allclose,
+            allclose=kernelbench_rule.judge(results),
             speed=speed if isinstance(speed, Speed) else None,
             notes=self._notes(speed),
             environment=self._environment(),
@@ -98,7 +142,7 @@ class Grading:
 
     def _check_reference(self, first: Probe) -> None:
         """A reference that fails on its own inputs at the base shape is the task's fault."""
-        error = self.truths[first].error
+        error = self.truth(first).error
         if error:
             raise TaskError(f"task {self.task.id}: the reference fails on its own inputs: {error}")
 
@@ -106,42 +150,33 @@ class Grading:
         """The truth of a probe at the precision that this candidate declares."""
         return self.grader.oracle().truth(self.task, probe.question, tf32=self.tf32)
 
-    def observe(
-        self, probes: Sequence[Probe], *, every_configuration: bool = False
-    ) -> Fault | None:
-        """Ask the cell every probe in a random order; returns the fault if nothing loads.
-
-        Args:
-            probes: the calls to make.
-            every_configuration: whether to go on with calls for the autotune configurations that
-                none of them has judged.
-        """
+    def observe(self, probes: Sequence[Probe]) -> Fault | None:
+        """Ask the cell every probe in a random order; returns the fault if nothing loads."""
         order = list(probes)
         random.Random(self.grader.seed).shuffle(order)
-        more = self._configurations() if every_configuration else ()
-        cell: Cell | None = None
-        losses: list[Fault] = []
-        try:
-            for step, probe in enumerate(chain(order, more)):
-                self.grader.report("probes", min(step, len(order)), len(order))
-                if cell is None or not cell.alive:
-                    if len(losses) > RESTART_LIMIT:
-                        self.observations[probe] = Observation(fault=_given_up(losses))
-                        continue
-                    cell = self._open(cell)
-                    if cell.fault is not None:
-                        return cell.fault
-                seen = cell.call(self._request(probe))
-                self.observations[probe] = seen
-                if seen.fault is not None and not cell.alive:
-                    losses.append(seen.fault)
-        finally:
-            if cell is not None:
-                cell.close()
+        return self._call_each(order)
+
+    def _call_each(self, probes: Iterable[Probe]) -> Fault | None:
+        for step, probe in enumerate(probes):
+            self.grader.report("probes", step, len(self.truths))
+            if self._cell is None or not self._cell.alive:
+                if len(self._losses) > RESTART_LIMIT:
+                    self.observations[probe] = Observation(fault=_given_up(self._losses))
+                    continue
+                self._cell = self._open()
+                if self._cell.fault is not None:
+                    return self._cell.fault
+            seen = self._cell.call(self._request(probe))
+            self.observations[probe] = seen
+            if seen.fault is not None and not self._cell.alive:
+                self._losses.append(seen.fault)
         return None
 
     def _configurations(self) -> Iterator[Probe]:
-        """Begun once everything else has been asked: it depends on what was seen."""
+        """Calls for the autotune configurations that no call has judged.
+
+        Begun once everything else has been asked: it depends on what was seen.
+        """
         judged = (*values.plan(self.task), *gradients.plan(self.task))
         for probe in configurations.unjudged(
             self.task, self.grader.seed, judged, self.observations
@@ -150,9 +185,8 @@ class Grading:
             if not self.truths[probe].error:
                 yield probe
 
-    def _open(self, previous: Cell | None) -> Cell:
-        if previous is not None:
-            previous.close()
+    def _open(self) -> Cell:
+        self.close()
         with self._timed("load"):
             cell = self.grader.workshop().open(self.source)
         missing = cell.containment.not_enforced
@@ -212,12 +246,15 @@ class Grading:
         return self._weights[key]
 
     def _results(self) -> Results:
-        results = Results(
+        return Results(
             task=self.task,
             truths=self.truths,
             observations=self.observations,
             seed=self.grader.seed,
         )
+
+    def _compiled(self, results: Results) -> Results:
+        """The results with what every launched kernel needs on every target."""
         launches, left_out = select(self.observations.values())
         if not launches:
             return results
@@ -251,13 +288,8 @@ class Grading:
         )
 
     def _broken(self, reason: str) -> Verdict:
-        return Verdict(
-            task=self.task.to_json(),
-            source=self.source,
-            findings=tuple(errored(name, reason) for name in battery.GATE_NAMES),
-            environment=self._environment(),
-            time_s=self.time_s,
-        )
+        verdict = broken(self.task, self.source, reason)
+        return replace(verdict, environment=self._environment(), time_s=self.time_s)
 
     def _environment(self) -> dict[str, str]:
 
@@ -280,6 +312,15 @@ class Grading:
             yield
         finally:
             self.time_s[phase] = self.time_s.get(phase, 0.0) + time.perf_counter() - started
+
+
+def broken(task: Task, source: str, reason: str) -> Verdict:
+    """The verdict that there is none: the task is at fault, or the harness broke."""
+    return Verdict(
+        task=task.to_json(),
+        source=source,
+        findings=tuple(errored(name, reason) for name in battery.GATE_NAMES),
+    )
 
 
 def _rotation(probe: Probe) -> int:
