@@ -22,7 +22,8 @@ from .gates.oracle import Oracle
 from .gates.verdict import Verdict
 from .grader import DEFAULT_TARGETS, Grader, cache_directory
 from .kernels.controls import HONEST, RED_TEAM, Control
-from .rendering import comparison_table, evidence_line, task_table, verdict_view
+from .rendering import broker_table, comparison_table, evidence_line, task_table, verdict_view
+from .service.client import brokers, stop_brokers
 from .tasks.catalog import find_task, load_tasks, suite
 from .tasks.model import Task, TaskError
 from .tasks.probe import Probe
@@ -43,6 +44,8 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(no_args_is_help=True, help="Look at tasks.")
 app.add_typer(tasks_app, name="tasks")
+broker_app = typer.Typer(no_args_is_help=True, help="See or end the processes that serve verdicts.")
+app.add_typer(broker_app, name="broker")
 
 out = Console()
 log = Console(stderr=True)
@@ -268,6 +271,24 @@ def lint_tasks(
             for line in (*report.problems, *report.notes):
                 out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(FAILED if any(report.problems for report in reports) else PASSED)
+
+
+@broker_app.command("status")
+def broker_status(as_json: AsJson = False) -> None:
+    """What your brokers on this machine are doing."""
+    found = brokers()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        out.print(broker_table(found))
+    else:
+        log.print("No broker is running. One starts when a verdict is asked of it.")
+
+
+@broker_app.command("stop")
+def broker_stop() -> None:
+    """End your brokers on this machine. What they were asked meanwhile is asked again."""
+    log.print(f"{stop_brokers()} ended.")
 
 
 def _read(file: Path) -> str:

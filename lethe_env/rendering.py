@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -127,6 +128,18 @@ def task_table(tasks: Sequence[Task]) -> Table:
             " ".join(_SHORT.get(dtype, dtype) for dtype in task.dtypes),
             str(1 + len(task.family.variants()) + bool(task.family.long)),
         )
+    return table
+
+
+def broker_table(brokers: Sequence[Mapping[str, Any]]) -> Table:
+    """Brokers, one line each."""
+    table = Table(show_edge=False, pad_edge=False)
+    headings = {"verified": "judged", "remembered": "cached"}
+    names = ("pid", "device", "clients", "workers", "running", "waiting", *headings)
+    for name in names:
+        table.add_column(headings.get(name, name))
+    for broker in brokers:
+        table.add_row(*(str(broker[name]) for name in names))
     return table
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
+import sys
 
 MACHINE = platform.machine()
 
@@ -52,6 +54,17 @@ def syscall(number: int, *arguments: int | ctypes.Structure | None) -> int:
         for a in arguments
     ]
     return _check(_libc.syscall(ctypes.c_long(number), *words), f"system call {number}")
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends.
+
+    Args:
+        parent: the process it belongs to. If that is gone already, this one ends at once.
+    """
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(f"process {parent}, which started this one, is gone")
 
 
 class _CapabilityHeader(ctypes.Structure):
