@@ -61,6 +61,7 @@ class Grading:
         self.containment = "not opened"
         self._cell: Cell | None = None
         self._losses: list[Fault] = []
+        self._called_s = 0.0
         self._weights: dict[Probe, ModelRequest] = {}
 
     def verdict(self) -> Verdict:
@@ -157,8 +158,12 @@ class Grading:
         return self._call_each(order)
 
     def _call_each(self, probes: Iterable[Probe]) -> Fault | None:
+        limit_s = self.grader.limits.verdict_seconds
         for step, probe in enumerate(probes):
             self.grader.report("probes", step, len(self.truths))
+            if self._called_s > limit_s:
+                self.observations[probe] = Observation(fault=_out_of_time(limit_s))
+                continue
             if self._cell is None or not self._cell.alive:
                 if len(self._losses) > RESTART_LIMIT:
                     self.observations[probe] = Observation(fault=_given_up(self._losses))
@@ -168,6 +173,7 @@ class Grading:
                     return self._cell.fault
             seen = self._cell.call(self._request(probe))
             self.observations[probe] = seen
+            self._called_s += seen.time_us * 1e-6
             if seen.fault is not None and not self._cell.alive:
                 self._losses.append(seen.fault)
         return None
@@ -333,6 +339,11 @@ def _given_up(losses: Sequence[Fault]) -> Fault:
     first = losses[0]
     message = f"{first.message}; not tried again after {len(losses)} lost processes"
     return replace(first, message=message, launches=0)
+
+
+def _out_of_time(limit_s: float) -> Fault:
+    message = f"not tried: the calls before had taken {limit_s:g} seconds together"
+    return Fault(kind="timeout", phase="forward", message=message)
 
 
 def _version(package: str) -> str:

@@ -103,6 +103,17 @@ def test_a_failing_call_is_one_clear_sentence(quick, task, body, head, sentence)
     assert "Traceback" not in reason
 
 
+def test_calls_that_take_too_long_together_are_not_made(task):
+    from lethe_env.cell import Limits
+
+    limits = Limits(verdict_seconds=0.5)
+    with Grader(device="interpreter", limits=limits, cache=None) as grader:
+        verdict = grader.grade(task, candidate("time.sleep(0.2)\nreturn x + x", head="import time"))
+    assert not verdict.passed
+    assert not verdict.errored
+    assert "0.5 seconds together" in verdict.finding("ORD-02").evidence[0].note
+
+
 def test_a_wrong_number_of_arguments_names_the_line_or_the_call(quick, task):
     source = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self): return 0"
     verdict = quick.grade(task, source)

@@ -29,7 +29,7 @@ class Limits:
     compile_seconds: float = 120.0
     """For compiling one kernel for one target."""
     verdict_seconds: float = 600.0
-    """Processor time of the whole cell."""
+    """Processor time of the whole cell, and time that all calls of one candidate may take."""
     input_bytes: int = 2 << 30
     """All tensors of one call, guard zones included."""
     output_bytes: int = 1 << 30

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 2
 """A job whose worker is lost is tried once more, by a new worker."""
-JOB_SECONDS = 1800.0
+JOB_SECONDS = 3600.0
 """Beyond every deadline that the grader keeps itself: a worker that needs longer is stuck."""
 
 

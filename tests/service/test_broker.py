@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -18,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from lethe_env.cell import HarnessError
 from lethe_env.cell.protocol import ClosedError, receive, send
-from lethe_env.grader import Grader
 from lethe_env.service import client as client_module
 from lethe_env.service import rendezvous
 from lethe_env.service.client import Client, brokers, connect, stop_brokers
@@ -26,10 +26,9 @@ from lethe_env.service.jobs import Job
 from lethe_env.service.options import GraderOptions
 
 from .conftest import HONEST, NAN_SWALLOWING, WRONG, candidate
+from .processes import WAIT_SECONDS, alive, children, eventually, family
 
 pytestmark = pytest.mark.xdist_group("broker")
-
-WAIT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -47,42 +46,16 @@ def meeting_place():
 
 @pytest.fixture(scope="module")
 def client(meeting_place, tmp_path_factory) -> Client:
-    options = GraderOptions(device="interpreter", cache=tmp_path_factory.mktemp("cache"))
+    options = GraderOptions(
+        device="interpreter", targets=("sm_100",), cache=tmp_path_factory.mktemp("cache")
+    )
     return connect(options, workers=2)
-
-
-def eventually(condition) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def status(client: Client) -> dict:
     path = str(rendezvous.address(client.options))
     (found,) = [broker for broker in brokers() if broker["socket"] == path]
     return found
-
-
-def children(process: int) -> list[int]:
-    """Direct children, of whichever thread."""
-    return [
-        int(child)
-        for listing in Path(f"/proc/{process}/task").glob("*/children")
-        for child in listing.read_text().split()
-    ]
-
-
-def family(process: int) -> list[int]:
-    """The process and everything below it."""
-    return [process, *(found for child in children(process) for found in family(child))]
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def slow(number: int) -> str:
@@ -100,11 +73,10 @@ def ask_in_background(client: Client, jobs: list[Job]):
     return thread, seen, answers
 
 
-def test_verdicts_are_those_of_a_grader(client, double):
+def test_verdicts_are_those_of_a_grader(client, interpreter, double):
     sources = [HONEST, WRONG, NAN_SWALLOWING, "def f(:", "x = '\ud800'", "#" * (1 << 20) + HONEST]
     jobs = [Job(double, source) for source in sources]
-    with Grader(device="interpreter", cache=client.options.cache) as grader:
-        expected = [verdict.to_json() for verdict in grader.grade_many(jobs)]
+    expected = [verdict.to_json() for verdict in interpreter.grade_many(jobs)]
     got = [verdict.to_json() for verdict in client.grade_many(jobs)]
     for verdict in (*expected, *got):
         del verdict["time_s"]
@@ -271,3 +243,20 @@ def test_a_batch_without_a_broker_is_void_not_an_exception(meeting_place, monkey
     (verdict,) = client.grade_many([Job(double, HONEST)])
     assert verdict.errored
     assert "the broker was lost 3 times in a row" in verdict.findings[0].reason
+
+
+def test_brokers_are_seen_and_ended_from_the_command_line(client, double):
+    from typer.testing import CliRunner
+
+    from lethe_env.cli import app
+
+    client.grade_many([Job(double, HONEST)])
+    process = status(client)["pid"]
+    shown = CliRunner().invoke(app, ["broker", "status", "--json"])
+    assert process in [broker["pid"] for broker in json.loads(shown.stdout)]
+    table = CliRunner().invoke(app, ["broker", "status"])
+    assert str(process) in table.stdout
+    assert "interpreter" in table.stdout
+    assert CliRunner().invoke(app, ["broker", "stop"]).exit_code == 0
+    eventually(lambda: not alive(process))
+    assert json.loads(CliRunner().invoke(app, ["broker", "status", "--json"]).stdout) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from lethe_env.service.options import GraderOptions
 from lethe_env.service.pool import Pool
 
 from .fakes import fake_worker
+from .processes import eventually
 
 OPTIONS = GraderOptions(device="vgpu", cache=None)
 
@@ -28,13 +28,6 @@ def worker(monkeypatch):
 @pytest.fixture
 def job(double):
     return lambda source: Job(double, source)
-
-
-def eventually(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_verdicts_come_in_the_order_of_the_jobs_and_progress_counts_them(worker, job):
