@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +41,14 @@ def verdict_view(verdict: Verdict) -> RenderableType:
         parts += [Text(f"{name}: {text}", style="dim") for name, text in verdict.notes.items()]
     parts.append(result_line(verdict))
     return Group(*parts)
+
+
+def verdict_text(verdict: Verdict, title: str, width: int = 100) -> str:
+    """The verdict of one candidate as plain text, `width` characters a line at most."""
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print(title, markup=False)
+    console.print(verdict_view(verdict))
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def result_line(verdict: Verdict) -> Text:
