@@ -6,35 +6,39 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .cell import TARGETS, HarnessError
+from .cell import HarnessError
+from .command_line import (
+    ALL_TARGETS,
+    FAILED,
+    HARNESS,
+    PASSED,
+    USAGE,
+    AsJson,
+    Device,
+    Seed,
+    Targets,
+    UsageError,
+    log,
+    open_grader,
+    out,
+)
+from .evaluate_command import evaluate
 from .gates.comparison import outcome_of
 from .gates.lint import lint
 from .gates.oracle import Oracle
 from .gates.verdict import Verdict
-from .grader import DEFAULT_TARGETS, Grader, cache_directory
+from .grader import cache_directory
 from .kernels.controls import HONEST, RED_TEAM, Control
 from .rendering import broker_table, comparison_table, evidence_line, task_table, verdict_view
 from .service.client import brokers, stop_brokers
 from .tasks.catalog import find_task, load_tasks, suite
 from .tasks.model import Task, TaskError
 from .tasks.probe import Probe
-
-PASSED, FAILED, USAGE, HARNESS = 0, 1, 2, 3
-DEVICES = ("auto", "cuda", "vgpu", "interpreter")
-
-
-class UsageError(Exception):
-    """The command was given something it cannot use."""
-
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,16 +50,7 @@ tasks_app = typer.Typer(no_args_is_help=True, help="Look at tasks.")
 app.add_typer(tasks_app, name="tasks")
 broker_app = typer.Typer(no_args_is_help=True, help="See or end the processes that serve verdicts.")
 app.add_typer(broker_app, name="broker")
-
-out = Console()
-log = Console(stderr=True)
-
-ALL_TARGETS = ",".join(DEFAULT_TARGETS)
-
-Device = Annotated[str, typer.Option(help="auto, cuda, vgpu or interpreter.")]
-Targets = Annotated[str, typer.Option(help="Hardware every kernel has to fit, comma-separated.")]
-Seed = Annotated[int, typer.Option(help="Moves every input's seed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+app.command()(evaluate)
 
 
 def main() -> None:
@@ -85,7 +80,7 @@ def grade(
 ) -> None:
     """Judge one candidate with the twelve gates."""
     source = _read(file)
-    with _grader(device, targets, seed) as grader:
+    with open_grader(device, targets, seed) as grader:
         verdict = grader.grade(task, source)
     if output is not None:
         output.write_text(verdict.dumps())
@@ -117,7 +112,7 @@ def reproduce(
         log.print("This verdict names no failing call." if not gate else f"None for {gate}.")
         raise typer.Exit(PASSED)
     rows = []
-    with _grader(device, verdict.environment.get("targets", ALL_TARGETS), 0) as grader:
+    with open_grader(device, verdict.environment.get("targets", ALL_TARGETS), 0) as grader:
         for name, evidence in failing:
             probe = Probe(**evidence.probe)
             truth, seen = grader.ask(task, verdict.source, probe)
@@ -152,7 +147,7 @@ def demo(device: Device = "auto") -> None:
     }
     known = {control.name: control for control in (*HONEST, *RED_TEAM)}
     rows = []
-    with _grader(device, ALL_TARGETS, 0) as grader:
+    with open_grader(device, ALL_TARGETS, 0) as grader:
         for name, story in stories.items():
             control = known[name]
             verdict = grader.grade(control.task, control.source())
@@ -191,7 +186,7 @@ def controls(
         if only in control.name and not (control.needs_gpu and device == "interpreter")
     ]
     judged: list[tuple[Control, Verdict]] = []
-    with _grader(device, ALL_TARGETS, 0) as grader:
+    with open_grader(device, ALL_TARGETS, 0) as grader:
         for control in chosen:
             log.print(f"{control.name} on {control.task}", style="dim")
             judged.append((control, grader.grade(control.task, control.source())))
@@ -334,28 +329,3 @@ def _control_row(control: Control, verdict: Verdict) -> dict[str, object]:
         "passed": verdict.passed,
         "as_expected": not _surprise(control, verdict),
     }
-
-
-@contextmanager
-def _grader(device: str, targets: str, seed: int) -> Iterator[Grader]:
-    if device not in DEVICES:
-        raise UsageError(f"no device named {device}; known: {', '.join(DEVICES)}")
-    chosen = tuple(part for part in targets.split(",") if part)
-    unknown = [target for target in chosen if target not in TARGETS]
-    if unknown or not chosen:
-        wrong = ", ".join(unknown) or "none"
-        raise UsageError(f"no target named {wrong}; known: {', '.join(TARGETS)}")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=log, transient=True) as bar:
-        line = bar.add_task("starting", total=None)
-
-        def report(phase: str, done: int, total: int) -> None:
-            bar.update(line, description=phase, completed=done, total=total)
-
-        with Grader(device=device, targets=chosen, seed=seed, progress=report) as grader:
-            yield grader

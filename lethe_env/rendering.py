@@ -122,6 +122,34 @@ def comparison_table(rows: Iterable[tuple[str, str, Verdict]]) -> Table:
     return table
 
 
+def evaluation_view(summary: Mapping[str, Any]) -> RenderableType:
+    """The numbers of `Evaluation.summary`: samples, both graders' opinions, rates."""
+    facts = Table(show_edge=False, pad_edge=False, show_header=False)
+    states = ", ".join(f"{count} {name}" for name, count in summary["status"].items())
+    facts.add_row("samples", f"{summary['samples']} on {summary['tasks']} tasks: {states}")
+    facts.add_row("allclose accepts", _percent(summary["allclose_rate"]))
+    facts.add_row("contract accepts", _percent(summary["pass_rate"]))
+    wrong = f"{_percent(summary['false_accept_rate'])} of what allclose accepts"
+    named = ", ".join(f"{name} {count}" for name, count in summary["false_accept_gates"].items())
+    facts.add_row("false accepts", f"{summary['false_accepts']}, {wrong} {named and f'({named})'}")
+    for k, value in summary["pass_at"].items():
+        facts.add_row(f"pass@{k}", _percent(value))
+    kinds = ", ".join(summary["speed_kinds"])
+    for p, value in summary["fast"].items():
+        facts.add_row(f"fast_{p}", f"{_percent(value)} ({kinds})")
+    rates = {**summary["gate_pass_rates"], **summary["op_class_pass_rates"]}
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("gate or class", no_wrap=True)
+    table.add_column("passed", justify="right")
+    for name, rate in rates.items():
+        table.add_row(name, _percent(rate))
+    return Group(facts, Text(), table)
+
+
+def _percent(rate: float | None) -> str:
+    return "not asked" if rate is None else f"{100 * rate:.1f} %"
+
+
 def task_table(tasks: Sequence[Task]) -> Table:
     """Tasks, one line each."""
     table = Table(show_edge=False, pad_edge=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from ..tasks.model import Task
 
@@ -52,6 +53,16 @@ def task_prompt(task: Task) -> str:
 def task_messages(task: Task) -> list[dict[str, str]]:
     """The prompt as a chat of one message, a fresh list."""
     return [{"role": "user", "content": task_prompt(task)}]
+
+
+def turn_prompt(observation: Mapping[str, Any]) -> str:
+    """The text for one turn of an episode: the prompt, and what is said of the last attempt."""
+    if not observation["feedback"]:
+        return str(observation["prompt"])
+    return (
+        f"{observation['prompt']}\n\nYour last attempt was judged:\n\n{observation['feedback']}"
+        "\n\nSubmit a complete file again."
+    )
 
 
 def _checks(task: Task) -> list[str]:

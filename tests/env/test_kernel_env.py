@@ -275,7 +275,8 @@ class GraderVerifier:
 
 
 @pytest.mark.xdist_group("elementwise/relu")
-def test_a_real_kernel_solves_a_real_task(grader):
+def test_a_real_kernel_solves_a_real_task(grader, monkeypatch):
+    monkeypatch.setattr(grader, "targets", ())  # what RES-02 says is not asked here
     env = gymnasium.make(ID, tasks=RELU, max_turns=2, verifier=GraderVerifier(grader))
     env.reset(seed=0)
     trick = (

@@ -1,0 +1,79 @@
+"""What the commands share: exit codes, consoles, common options and how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .cell import TARGETS
+from .grader import DEFAULT_TARGETS, Grader
+
+PASSED, FAILED, USAGE, HARNESS = 0, 1, 2, 3
+DEVICES = ("auto", "cuda", "vgpu", "interpreter")
+ALL_TARGETS = ",".join(DEFAULT_TARGETS)
+
+Device = Annotated[str, typer.Option(help="auto, cuda, vgpu or interpreter.")]
+Targets = Annotated[str, typer.Option(help="Hardware every kernel has to fit, comma-separated.")]
+Seed = Annotated[int, typer.Option(help="Moves every input's seed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+out = Console()
+log = Console(stderr=True)
+
+
+class UsageError(Exception):
+    """The command was given something it cannot use."""
+
+
+def checked_device(device: str) -> str:
+    """The device by the name that was given.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if device not in DEVICES:
+        raise UsageError(f"no device named {device}; known: {', '.join(DEVICES)}")
+    return device
+
+
+def checked_targets(targets: str) -> tuple[str, ...]:
+    """The comma-separated targets.
+
+    Raises:
+        UsageError: one of them is unknown, or there are none.
+    """
+    chosen = tuple(part for part in targets.split(",") if part)
+    unknown = [target for target in chosen if target not in TARGETS]
+    if unknown or not chosen:
+        wrong = ", ".join(unknown) or "none"
+        raise UsageError(f"no target named {wrong}; known: {', '.join(TARGETS)}")
+    return chosen
+
+
+@contextmanager
+def open_grader(device: str, targets: str, seed: int) -> Iterator[Grader]:
+    """A grader that shows how far a verdict has come.
+
+    Raises:
+        UsageError: an unknown device or target.
+    """
+    device, chosen = checked_device(device), checked_targets(targets)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=log, transient=True) as bar:
+        line = bar.add_task("starting", total=None)
+
+        def report(phase: str, done: int, total: int) -> None:
+            bar.update(line, description=phase, completed=done, total=total)
+
+        with Grader(device=device, targets=chosen, seed=seed, progress=report) as grader:
+            yield grader

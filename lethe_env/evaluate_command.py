@@ -1,0 +1,64 @@
+"""`lethe evaluate`: a folder of kernels in, rates out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .command_line import (
+    ALL_TARGETS,
+    HARNESS,
+    PASSED,
+    AsJson,
+    Device,
+    Seed,
+    Targets,
+    UsageError,
+    checked_device,
+    checked_targets,
+    out,
+)
+from .env import evaluation
+from .rendering import evaluation_view
+from .service.options import GraderOptions
+
+
+def evaluate(
+    kernels: Annotated[
+        Path,
+        typer.Argument(help="A folder of class__problem*.py or class/problem/*.py, or one file."),
+    ],
+    task: Annotated[
+        list[str] | None, typer.Option(help="A suite id, an op class, a file or a folder; repeat.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Keep samples in this folder, and go on where a run stopped."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the rates into this image.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that grade.")] = None,
+    device: Device = "auto",
+    targets: Targets = ALL_TARGETS,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Grade a folder of kernels and count. Exits with 3 if some could not be judged, else 0."""
+    options = GraderOptions(
+        device=checked_device(device), targets=checked_targets(targets), seed=seed
+    )
+    try:
+        result = evaluation.evaluate(
+            kernels, task or None, folder=output, options=options, workers=workers
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    if plot is not None:
+        result.plot().savefig(plot)
+    if as_json:
+        print(json.dumps(result.summary(), indent=2, allow_nan=False))
+    else:
+        out.print(evaluation_view(result.summary()))
+    raise typer.Exit(HARNESS if result.infra else PASSED)
