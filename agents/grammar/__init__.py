@@ -1,4 +1,4 @@
-"""A grammar of kernels: the choices an author makes, and the Triton source that follows from them."""
+"""A grammar of kernels: the choices an author makes, and the Triton source that follows."""
 
 from .catalog import PROBLEMS, problem_for
 from .model import Choice, GrammarError, Problem, Sentence, parse, sentences, write

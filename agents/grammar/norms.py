@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .model import Choice, Problem, Sentence
-from .parts import HEADER, LAYOUT, ROW, TOTAL, WARPS, contiguous, indent, loops, row_block, sweep
+from .parts import HEADER, LAYOUT, ROW, TOTAL, contiguous, indent, loops, row_block, sweep
 
 VARIANCE = Choice("variance", ("two_pass", "one_pass"))
 """Subtract the mean before squaring, or take the mean of squares less the squared mean."""
@@ -25,7 +25,7 @@ def norm({tensors}, eps):
 {contiguous}    width = x.shape[-1]
     y = torch.empty_like(x)
 {statistics}    norm_kernel[(x.numel() // width,)](
-        {arguments}, width, eps, BLOCK={block}, num_warps={warps}
+        {arguments}, width, eps, BLOCK={block}
     )
     return {result}
 """
@@ -165,7 +165,7 @@ def _source(sentence: Sentence, body: str, inputs: tuple[str, ...], saved: tuple
     """The kernel and its launch.
 
     Args:
-        sentence: takes `layout`, `row`, `warps` and `gradient`.
+        sentence: takes `layout`, `row` and `gradient`.
         body: the kernel's statements.
         inputs: names of the input tensors.
         saved: names of the statistics, one float32 number a row.
@@ -182,7 +182,6 @@ def _source(sentence: Sentence, body: str, inputs: tuple[str, ...], saved: tuple
         statistics="".join(f"    {name} = {empty}\n" for name in kept),
         arguments=", ".join((*inputs, "y", *kept)),
         block=row_block(sentence),
-        warps=sentence["warps"],
         result=", ".join(("y", *kept)),
     )
 
@@ -221,6 +220,6 @@ def _layer_norm(sentence: Sentence) -> str:
 
 
 PROBLEMS = (
-    Problem("norm/rms_norm", (LAYOUT, ROW, TOTAL, EPSILON, WARPS, GRADIENT), _rms_norm),
-    Problem("norm/layer_norm", (LAYOUT, ROW, TOTAL, VARIANCE, WARPS, GRADIENT), _layer_norm),
+    Problem("norm/rms_norm", (LAYOUT, ROW, TOTAL, EPSILON, GRADIENT), _rms_norm),
+    Problem("norm/layer_norm", (LAYOUT, ROW, TOTAL, VARIANCE, GRADIENT), _layer_norm),
 )

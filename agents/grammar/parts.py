@@ -15,7 +15,6 @@ LAYOUT = Choice("layout", ("contiguous", "assumed"))
 """Copy strided inputs first, or take it that there are none."""
 GRADIENT = Choice("gradient", ("function", "none"))
 """Wrap the kernel in an autograd function, or leave the forward pass alone."""
-WARPS = Choice("warps", ("4", "8"))
 TOTAL = Choice("total", ("float32", "input"))
 """The type in which terms are added up."""
 ROW = Choice("row", ("loop_1024", "loop_4096", "block_2048"))

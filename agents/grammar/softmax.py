@@ -9,7 +9,6 @@ from .parts import (
     LAYOUT,
     ROW,
     TOTAL,
-    WARPS,
     contiguous,
     indent,
     loops,
@@ -19,6 +18,7 @@ from .parts import (
 
 SHIFT = Choice("shift", ("maximum", "none"))
 """Subtract the row's maximum before the exponential, or trust that nothing overflows."""
+WARPS = Choice("warps", ("4", "8"))
 
 _SOURCE = """
 @triton.jit
@@ -100,6 +100,4 @@ def _template(sentence: Sentence) -> str:
     return f"{HEADER}\n{source}{wrapper}"
 
 
-PROBLEM = Problem(
-    "softmax/softmax", (LAYOUT, ROW, SHIFT, TOTAL, WARPS, GRADIENT), _template
-)
+PROBLEM = Problem("softmax/softmax", (LAYOUT, ROW, SHIFT, TOTAL, WARPS, GRADIENT), _template)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .model import Choice, Problem, Sentence
-from .parts import GRADIENT, HEADER, LAYOUT, TOTAL, WARPS, contiguous, indent
+from .parts import GRADIENT, HEADER, LAYOUT, TOTAL, contiguous, indent
 
 COMBINE = Choice("combine", ("program", "atomic", "partials"))
 """One program walks the whole row; or one a block, which adds its part to the total atomically; or
@@ -26,7 +26,7 @@ def sum_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
 def row_sum(x):
 {contiguous}    width = x.shape[-1]
     y = torch.empty(x.shape[:-1], device=x.device, dtype=x.dtype)
-    sum_kernel[(y.numel(),)](x, y, width, BLOCK={tile}, num_warps={warps})
+    sum_kernel[(y.numel(),)](x, y, width, BLOCK={tile})
     return y
 """
 
@@ -44,7 +44,7 @@ def row_sum(x):
     rows = x.numel() // width
     blocks = triton.cdiv(width, {tile})
     {buffer}
-    part_kernel[(rows, blocks)](x, part, width, blocks, BLOCK={tile}, num_warps={warps})
+    part_kernel[(rows, blocks)](x, part, width, blocks, BLOCK={tile})
 {finish}"""
 
 _SECOND = """
@@ -94,7 +94,6 @@ def _template(sentence: Sentence) -> str:
     common = {
         "contiguous": contiguous(sentence),
         "tile": sentence["tile"],
-        "warps": sentence["warps"],
         "cast": ".to(tl.float32)" if float32 else "",
     }
     if sentence["combine"] == "program":
@@ -125,6 +124,4 @@ def _parts(sentence: Sentence) -> dict[str, str]:
     }
 
 
-PROBLEM = Problem(
-    "reduction/sum", (LAYOUT, COMBINE, TILE, TOTAL, WARPS, GRADIENT), _template
-)
+PROBLEM = Problem("reduction/sum", (LAYOUT, COMBINE, TILE, TOTAL, GRADIENT), _template)
