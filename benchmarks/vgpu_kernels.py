@@ -1,41 +1,20 @@
-"""The worker of `benchmarks/vgpu.py`: honest controls on larger batches, and kernels beside them.
-
-A program of its own, because Triton decides when a kernel is defined how it will be run.
-
-Usage: python benchmarks/vgpu_kernels.py vgpu|interpreter [NAME …]
-"""
+"""The kernels of `benchmarks/vgpu.py`, with inputs large enough that the launch does real work."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import statistics
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-from lethe_env.cell import cuda_runtime
-from lethe_env.cell.autotune import Rotation
-from lethe_env.cell.launches import LaunchLog
-from lethe_env.kernels.controls import HONEST, Control
-from lethe_env.tasks.catalog import find_task
-from lethe_env.tasks.inputs import draw_inputs
-from lethe_env.tasks.modules import reference_module
-from lethe_env.tasks.probe import Probe
-from lethe_env.tasks.reference import task_reference
-
-CONTROLS = (
-    *("relu", "gelu", "softmax", "layer_norm", "rms_norm", "sum", "argmax", "cumsum"),
-    *("matmul", "causal_conv1d", "max_pool2d", "causal_attention", "cross_entropy", "gated_scan"),
-)
-BATCH_FACTOR = 16
-REPEATS = 5
+ELEMENTS = 1 << 20
+ROWS, COLUMNS = 1024, 1008
+DEPTH = 512
+"""Side of the matrices in products."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +23,103 @@ class Case:
 
     name: str
     run: Callable[[], Any]
-    eager: Callable[[], Any]
+    """Launches the kernel once."""
+    output: torch.Tensor
+    """What the kernel writes."""
+    eager: Callable[[], torch.Tensor]
+    memory_bound: bool = False
+    """Whether eager torch is limited by memory traffic, too."""
 
 
 @triton.jit
-def _add(x, y, out, n, block: tl.constexpr):
+def _vector_add(x, y, out, n, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
 
 @triton.jit
-def _atomic_sum(x, out, n, block: tl.constexpr):
+def _relu(x, out, n, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
-    tl.atomic_add(out, tl.sum(tl.load(x + i, mask=i < n, other=0.0)))
+    tl.store(out + i, tl.maximum(tl.load(x + i, mask=i < n), 0.0), mask=i < n)
+
+
+@triton.jit
+def _gelu(x, out, n, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    value = tl.load(x + i, mask=i < n)
+    tl.store(out + i, 0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476)), mask=i < n)
+
+
+@triton.jit
+def _softmax(x, out, columns, block: tl.constexpr):
+    i = tl.arange(0, block)
+    start = tl.program_id(0) * columns
+    row = tl.load(x + start + i, mask=i < columns, other=-float("inf"))
+    power = tl.exp(row - tl.max(row, 0))
+    tl.store(out + start + i, power / tl.sum(power, 0), mask=i < columns)
+
+
+@triton.jit
+def _layer_norm(x, weight, bias, out, columns, epsilon, block: tl.constexpr):
+    i = tl.arange(0, block)
+    inside = i < columns
+    start = tl.program_id(0) * columns
+    row = tl.load(x + start + i, mask=inside, other=0.0)
+    centred = tl.where(inside, row - tl.sum(row, 0) / columns, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / columns + epsilon)
+    gain, offset = tl.load(weight + i, mask=inside), tl.load(bias + i, mask=inside)
+    tl.store(out + start + i, centred * scale * gain + offset, mask=inside)
+
+
+@triton.jit
+def _rms_norm(x, weight, out, columns, epsilon, block: tl.constexpr):
+    i = tl.arange(0, block)
+    start = tl.program_id(0) * columns
+    row = tl.load(x + start + i, mask=i < columns, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(row * row, 0) / columns + epsilon)
+    gain = tl.load(weight + i, mask=i < columns).to(tl.float32)
+    tl.store(out + start + i, (row * scale * gain).to(tl.float16), mask=i < columns)
+
+
+@triton.jit
+def _row_sum(x, out, columns, block: tl.constexpr):
+    i, row = tl.arange(0, block), tl.program_id(0)
+    values = tl.load(x + row * columns + i, mask=i < columns, other=0.0)
+    tl.store(out + row, tl.sum(values, 0))
+
+
+@triton.jit
+def _row_argmax(x, out, columns, block: tl.constexpr):
+    i, row = tl.arange(0, block), tl.program_id(0)
+    values = tl.load(x + row * columns + i, mask=i < columns, other=-float("inf"))
+    tl.store(out + row, tl.argmax(values, 0).to(tl.int64))
+
+
+@triton.jit
+def _cumsum(x, out, columns, block: tl.constexpr):
+    i = tl.arange(0, block)
+    start = tl.program_id(0) * columns
+    values = tl.load(x + start + i, mask=i < columns, other=0.0)
+    tl.store(out + start + i, tl.cumsum(values, 0), mask=i < columns)
+
+
+@triton.jit
+def _selective_scan(x, step, a, b, c, out, length, states: tl.constexpr):
+    channel, channels = tl.program_id(0), tl.num_programs(0)
+    s = tl.arange(0, states)
+    decay = tl.load(a + channel * states + s)
+    state = tl.zeros((states,), tl.float32)
+    for t in range(length):
+        delta = tl.load(step + t * channels + channel)
+        value = tl.load(x + t * channels + channel)
+        state = tl.exp(delta * decay) * state + delta * tl.load(b + t * states + s) * value
+        tl.store(out + t * channels + channel, tl.sum(state * tl.load(c + t * states + s), 0))
+
+
+@triton.jit
+def _atomic_sum(x, out, n, columns: tl.constexpr, block: tl.constexpr):
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    tl.atomic_add(out + i % columns, tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
 
 
 @triton.jit
@@ -85,92 +148,159 @@ def _matmul(a, b, c, m, n, depth, block: tl.constexpr, step: tl.constexpr):
         left = tl.load(a + i[:, None] * depth + start + k[None, :])
         right = tl.load(b + (start + k[:, None]) * n + j[None, :])
         total = tl.dot(left, right, total)
-    tl.store(c + i[:, None] * n + j[None, :], total.to(tl.float16))
+    tl.store(c + i[:, None] * n + j[None, :], total.to(c.dtype.element_ty))
+
+
+@triton.jit
+def _attention(q, k, v, out, length, scale, size: tl.constexpr, block: tl.constexpr):
+    base = tl.program_id(1) * length * size
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    j, d = tl.arange(0, block), tl.arange(0, size)
+    query = tl.load(q + base + i[:, None] * size + d[None, :])
+    highest = tl.full((block,), -float("inf"), tl.float32)
+    weight = tl.zeros((block,), tl.float32)
+    total = tl.zeros((block, size), tl.float32)
+    for start in range(0, length, block):
+        place = base + (start + j)[:, None] * size + d[None, :]
+        scores = tl.dot(query, tl.trans(tl.load(k + place))) * scale
+        higher = tl.maximum(highest, tl.max(scores, 1))
+        power = tl.exp(scores - higher[:, None])
+        fade = tl.exp(highest - higher)
+        weight = weight * fade + tl.sum(power, 1)
+        total = tl.dot(power.to(tl.float16), tl.load(v + place), total * fade[:, None])
+        highest = higher
+    tl.store(out + base + i[:, None] * size + d[None, :], (total / weight[:, None]).to(tl.float16))
+
+
+@triton.jit
+def _convolution(
+    x, weight, out, channels, height, width, kernels, block: tl.constexpr, step: tl.constexpr
+):
+    """3 by 3, padded by 1, as a product with the patches of the image."""
+    pixel = tl.program_id(0) * block + tl.arange(0, block)
+    kernel = tl.arange(0, block)
+    image, rest = pixel // (height * width), pixel % (height * width)
+    y, z = rest // width, rest % width
+    total = tl.zeros((block, block), tl.float32)
+    for start in range(0, channels * 9, step):
+        k = start + tl.arange(0, step)
+        channel, u, v = k // 9, k // 3 % 3 - 1, k % 3 - 1
+        row, column = y[:, None] + u[None, :], z[:, None] + v[None, :]
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        place = ((image[:, None] * channels + channel[None, :]) * height + row) * width + column
+        patch = tl.load(x + place, mask=inside, other=0.0)
+        factor = tl.load(weight + kernel[None, :] * (channels * 9) + k[:, None])
+        total = tl.dot(patch, factor, total)
+    place = (image[:, None] * kernels + kernel[None, :]) * (height * width) + rest[:, None]
+    tl.store(out + place, total)
 
 
 def cases() -> list[Case]:
     """All of them; inputs are drawn here, once."""
-    chosen = {control.name: control for control in HONEST}
-    return [_control(chosen[name]) for name in CONTROLS] + _plain()
-
-
-def _control(control: Control) -> Case:
-    task = find_task(control.task)
-    sizes = dict(task.family.base)
-    first = next(iter(sizes))
-    probe = Probe(sizes={**sizes, first: BATCH_FACTOR * sizes[first]}, values="normal")
-    if control.name == "matmul":
-        probe = Probe(sizes={name: 2 * size for name, size in sizes.items()}, values="normal")
-    inputs = draw_inputs(task, probe)
-    reference = reference_module(task, probe)
-    specification = importlib.util.spec_from_file_location(control.name, control.path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    candidate = module.ModelNew(*task_reference(task, probe.sizes).init_inputs())
-    if list(reference.parameters()):
-        candidate.load_state_dict(reference.state_dict())
-    return Case(control.name, lambda: candidate(*inputs), lambda: reference(*inputs))
-
-
-def _plain() -> list[Case]:
     torch.manual_seed(0)
-    n, grid = 1 << 17, (128,)
-    x, y = torch.randn(n), torch.randn(n)
-    out, total = torch.empty(n), torch.zeros(1)
-    keys, bins = torch.randint(0, 256, (n,), dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
-    a, b = torch.randn(256, 256).half(), torch.randn(256, 256).half()
-    c = torch.empty(256, 256, dtype=torch.float16)
-    matrix, flipped = torch.randn(512, 512), torch.empty(512, 512)
+    return [*_elementwise(), *_rows(), *_scattered(), *_products()]
+
+
+def _elementwise() -> list[Case]:
+    grid = (ELEMENTS // 1024,)
+    x, y, out = torch.randn(ELEMENTS), torch.randn(ELEMENTS), torch.empty(ELEMENTS)
+
+    def run(kernel: Any, *inputs: torch.Tensor) -> Callable[[], Any]:
+        return lambda: kernel[grid](*inputs, out, ELEMENTS, block=1024)
+
     return [
-        Case("vector_add", lambda: _add[grid](x, y, out, n, block=1024), lambda: x + y),
-        Case("atomic_sum", lambda: _atomic_sum[grid](x, total, n, block=1024), lambda: x.sum()),
-        Case(
-            "histogram",
-            lambda: _histogram[grid](keys, bins, n, bins=256, block=1024),
-            lambda: torch.bincount(keys, minlength=256),
-        ),
-        Case(
-            "transpose",
-            lambda: _transpose[(16, 16)](matrix, flipped, 512, 512, block=32),
-            lambda: matrix.t().contiguous(),
-        ),
-        Case(
-            "matmul_fp16",
-            lambda: _matmul[(4, 4)](a, b, c, 256, 256, 256, block=64, step=32),
-            lambda: a @ b,
-        ),
+        Case("vector_add", run(_vector_add, x, y), out, lambda: x + y, memory_bound=True),
+        Case("relu", run(_relu, x), out, lambda: torch.relu(x), memory_bound=True),
+        Case("gelu", run(_gelu, x), out, lambda: F.gelu(x)),
     ]
 
 
-def work(way: str, only: Sequence[str]) -> list[dict[str, Any]]:
-    """First call, median of further calls, and eager, of every kernel; ms."""
-    torch.set_num_threads(1)
-    if way == "vgpu":
-        from lethe_env.vgpu.driver import VirtualDriver
+def _rows() -> list[Case]:
+    x, out = torch.randn(ROWS, COLUMNS), torch.empty(ROWS, COLUMNS)
+    weight, bias = torch.randn(COLUMNS), torch.randn(COLUMNS)
+    wide = torch.randn(ROWS, 4096).half()
+    gain, normed = torch.randn(4096).half(), torch.empty_like(wide)
+    half, sums = x.half(), torch.empty(ROWS, dtype=torch.float16)
+    places = torch.empty(ROWS, dtype=torch.int64)
+    few, sums_so_far = x[:128], torch.empty(128, COLUMNS)
+    length, channels, states = 256, 64, 16
+    value, step = torch.randn(length, channels), torch.rand(length, channels)
+    decay = -torch.rand(channels, states)
+    b, c = torch.randn(length, states), torch.randn(length, states)
+    scanned = torch.empty(length, channels)
 
-        VirtualDriver().activate()
-    else:
-        cuda_runtime.install_driver()
-    Rotation(LaunchLog(lambda count: None)).install()  # the same configuration on both
-    chosen = [case for case in cases() if not only or case.name in only]
-    with torch.no_grad():
-        x = torch.zeros(16)
-        _add[(1,)](x, x, x, 16, block=16)  # what a process does once is nobody's compile time
-        return [_measure(case, 1 if way == "interpreter" else REPEATS) for case in chosen]
+    def eager_scan() -> torch.Tensor:
+        state, results = torch.zeros(channels, states), []
+        for t in range(length):
+            inflow = step[t, :, None] * b[t] * value[t, :, None]
+            state = torch.exp(step[t, :, None] * decay) * state + inflow
+            results.append((state * c[t]).sum(1))
+        return torch.stack(results)
+
+    grid = (ROWS,)
+    return [
+        Case("softmax", lambda: _softmax[grid](x, out, COLUMNS, block=1024), out,
+             lambda: torch.softmax(x, 1), memory_bound=True),
+        Case("layer_norm",
+             lambda: _layer_norm[grid](x, weight, bias, out, COLUMNS, 1e-5, block=1024), out,
+             lambda: F.layer_norm(x, (COLUMNS,), weight, bias), memory_bound=True),
+        Case("rms_norm_fp16", lambda: _rms_norm[grid](wide, gain, normed, 4096, 1e-5, block=4096),
+             normed, lambda: F.rms_norm(wide, (4096,), gain, 1e-5), memory_bound=True),
+        Case("sum_fp16", lambda: _row_sum[grid](half, sums, COLUMNS, block=1024), sums,
+             lambda: half.sum(1), memory_bound=True),
+        Case("argmax", lambda: _row_argmax[grid](x, places, COLUMNS, block=1024), places,
+             lambda: x.argmax(1), memory_bound=True),
+        Case("cumsum", lambda: _cumsum[(len(few),)](few, sums_so_far, COLUMNS, block=1024),
+             sums_so_far, lambda: few.cumsum(1), memory_bound=True),
+        Case("selective_scan",
+             lambda: _selective_scan[(channels,)](value, step, decay, b, c, scanned, length,
+                                                  states=states, num_warps=1),
+             scanned, eager_scan),
+    ]  # fmt: skip
 
 
-def _measure(case: Any, repeats: int) -> dict[str, Any]:
-    first_ms = _once(case.run)
-    run_ms = statistics.median(_once(case.run) for _ in range(repeats))
-    eager_ms = statistics.median(_once(case.eager) for _ in range(REPEATS))
-    return {"name": case.name, "first_ms": first_ms, "run_ms": run_ms, "eager_ms": eager_ms}
+def _scattered() -> list[Case]:
+    x, total = torch.randn(ELEMENTS), torch.zeros(1024)
+    keys = torch.randint(0, 256, (ELEMENTS,), dtype=torch.int32)
+    bins = torch.zeros(256, dtype=torch.int32)
+    flipped = torch.empty(1024, 1024)
+    grid = (ELEMENTS // 1024,)
+    return [
+        Case("atomic_sum",
+             lambda: _atomic_sum[grid](x, total.zero_(), ELEMENTS, columns=1024, block=1024),
+             total, lambda: x.view(1024, 1024).sum(0), memory_bound=True),
+        Case("histogram",
+             lambda: _histogram[grid](keys, bins.zero_(), ELEMENTS, bins=256, block=1024), bins,
+             lambda: torch.bincount(keys, minlength=256)),
+        Case("transpose",
+             lambda: _transpose[(16, 16)](x, flipped, 1024, 1024, block=64), flipped,
+             lambda: x.view(1024, 1024).t().contiguous(), memory_bound=True),
+    ]  # fmt: skip
 
 
-def _once(call: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    call()
-    return 1e3 * (time.perf_counter() - started)
-
-
-if __name__ == "__main__":
-    print(json.dumps(work(sys.argv[1], sys.argv[2:])))
+def _products() -> list[Case]:
+    a, b = torch.randn(DEPTH, DEPTH), torch.randn(DEPTH, DEPTH)
+    c, half_c = torch.empty(DEPTH, DEPTH), torch.empty(DEPTH, DEPTH, dtype=torch.float16)
+    half_a, half_b = a.half(), b.half()
+    heads, length, size = 8, 512, 64
+    q, k, v = (torch.randn(heads, length, size).half() for _ in range(3))
+    attended = torch.empty_like(q)
+    image, weight = torch.randn(4, 32, 32, 32), torch.randn(64, 32, 3, 3)
+    convolved = torch.empty(4, 64, 32, 32)
+    grid = (DEPTH // 64, DEPTH // 64)
+    sizes = (DEPTH, DEPTH, DEPTH)
+    return [
+        Case("matmul_fp16",
+             lambda: _matmul[grid](half_a, half_b, half_c, *sizes, block=64, step=32),
+             half_c, lambda: half_a @ half_b),
+        Case("matmul_tf32", lambda: _matmul[grid](a, b, c, *sizes, block=64, step=32), c,
+             lambda: a @ b),
+        Case("attention",
+             lambda: _attention[(length // 64, heads)](q, k, v, attended, length, size**-0.5,
+                                                       size=size, block=64),
+             attended, lambda: F.scaled_dot_product_attention(q, k, v)),
+        Case("convolution",
+             lambda: _convolution[(64,)](image, weight, convolved, 32, 32, 32, 64, block=64,
+                                         step=32),
+             convolved, lambda: F.conv2d(image, weight, padding=1)),
+    ]  # fmt: skip
