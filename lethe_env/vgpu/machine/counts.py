@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -52,27 +52,37 @@ def mma_operations(instruction: Instruction) -> int:
     return 2 * int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
 
 
+def tally(kernel: Kernel, flow: Flow) -> tuple[Mapping[str, int], ...]:
+    """What one execution of each block counts for, by name."""
+    blocks = []
+    for block in flow.blocks:
+        own: Counter[str] = Counter()
+        for instruction in kernel.body[block.start : block.stop]:
+            own["warp_instructions"] += 1
+            own[f"instructions.{class_of(instruction)}"] += 1
+            if instruction.opcode[0] == "mma":
+                own["mma_operations"] += mma_operations(instruction)
+        blocks.append(dict(own))
+    return tuple(blocks)
+
+
 def summarise(
-    kernel: Kernel, flow: Flow, executions: np.ndarray, counters: Iterable[Counters]
+    blocks: Sequence[Mapping[str, int]], executions: np.ndarray, counters: Iterable[Counters]
 ) -> Mapping[str, int]:
     """All counts of a launch.
 
     Args:
-        kernel: What ran.
-        flow: Its blocks.
+        blocks: The kernel's `tally`.
         executions: How often a warp ran each block.
         counters: Of every thread.
 
     Returns:
         `warp_instructions`; `instructions.<class>`; `mma_operations`; the fields of `Counters`.
     """
-    total: Counter[str] = Counter()
-    for block, times in zip(flow.blocks, executions.tolist(), strict=False):
-        for instruction in kernel.body[block.start : block.stop]:
-            total["warp_instructions"] += times
-            total[f"instructions.{class_of(instruction)}"] += times
-            if instruction.opcode[0] == "mma":
-                total["mma_operations"] += times * mma_operations(instruction)
+    total: dict[str, int] = defaultdict(int)
+    for block, times in zip(blocks, executions.tolist(), strict=False):
+        for name, amount in block.items():
+            total[name] += amount * times
     for counter in counters:
         for name, _ in Counters._fields_:
             total[name] += getattr(counter, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import platform
+import threading
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -58,6 +59,10 @@ _IMAGE = {
 }
 
 
+_KEPT_STACKS = 4
+_LOCK = threading.Lock()
+
+
 class Stacks:
     """Stacks for the warps of a block, with an inaccessible page below each."""
 
@@ -74,6 +79,26 @@ class Stacks:
             guard = ctypes.c_void_p(top - step)
             if protect(guard, ctypes.c_size_t(_GUARD_BYTES), _PROT_NONE) != 0:
                 raise OSError(ctypes.get_errno(), "cannot protect the page below a warp's stack")
+
+
+_FREE: list[Stacks] = []
+
+
+def borrow(warps: int) -> Stacks:
+    """Stacks that no launch uses at the moment; what is in them is old."""
+    with _LOCK:
+        for position, stacks in enumerate(_FREE):
+            if len(stacks.tops) >= warps:
+                return _FREE.pop(position)
+    return Stacks(warps)
+
+
+def give_back(stacks: Stacks) -> None:
+    """Keep stacks for a later launch, the largest few."""
+    with _LOCK:
+        _FREE.append(stacks)
+        _FREE.sort(key=lambda kept: len(kept.tops))
+        del _FREE[:-_KEPT_STACKS]
 
 
 def switch(module: Module) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from ..ptx.model import Kernel, Parameter
 from .cells import CellPool
 from .layout import WINDOW_BITS
-from .shadow import granule_bits
 from .values import LANES
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ class Address(Protocol):
 
 
 _POOL = CellPool()
+_LARGE = 1 << 31
 
 Argument = Address | int | float
 
@@ -99,7 +99,7 @@ def prepared(
     order = np.arange(x * y * z, dtype=np.uint32)
     if options.seed is not None:
         np.random.default_rng(options.seed).shuffle(order)
-    cells = _cells_wanted(program.kernel, arguments, memory.table) if options.races else {}
+    cells = _cells_wanted(program, arguments, memory.table) if options.races else {}
     released = np.zeros(len(order) + 2, np.uint32)
     released[-1] = 1
     with _POOL.lend(list(cells.values()), len(order)) as (arrays, mark_base):
@@ -123,14 +123,30 @@ def prepared(
 
 
 def _cells_wanted(
-    kernel: Kernel, arguments: Sequence[Argument], table: np.ndarray
+    program: Program, arguments: Sequence[Argument], table: np.ndarray
 ) -> dict[int, int]:
-    """Number of cells for each window that an argument points into."""
-    bits = granule_bits(kernel, "global")
-    addresses = [argument.address for argument in arguments if hasattr(argument, "address")]
-    windows = sorted({address >> WINDOW_BITS for address in addresses})
+    """Number of cells for each window that the kernel may write to.
+
+    What is only read cannot race.
+    """
+    bits = program.granule_bits["global"]
+    windows = sorted({value >> WINDOW_BITS for value in _written_addresses(program, arguments)})
     sizes = {w: int(table[w, 1]) for w in windows if 0 < w < len(table)}
     return {window: (size >> bits) + LANES for window, size in sizes.items() if size}
+
+
+def _written_addresses(program: Program, arguments: Sequence[Argument]) -> list[int]:
+    """Where stores may go: the pointers they are computed from, or all of them.
+
+    An integer that is no small offset may lead from any pointer to any other.
+    """
+    written = program.written
+    if written is not None:
+        given = [arguments[k] for k in sorted(written) if k < len(arguments)]
+        numbers = [value for value in given if isinstance(value, (int, float))]
+        if all(abs(value) < _LARGE for value in numbers):
+            return [value.address for value in given if not isinstance(value, (int, float))]
+    return [value.address for value in arguments if not isinstance(value, (int, float))]
 
 
 def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytes:

@@ -42,7 +42,7 @@ def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
     program = launch.program
     return LaunchReport(
         findings=tuple(findings),
-        counts=summarise(program.kernel, program.flow, executions, (w.counters for w in workers)),
+        counts=summarise(program.tally, executions, (w.counters for w in workers)),
         messages=tuple(_text(launch, m) for worker in workers for m in _messages(worker)),
         stopped=stop,
     )

@@ -11,14 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel
 from ..ptx.parser import parse
+from .counts import tally
 from .launch import Argument, Memory, Options, prepared
 from .layout import Context
 from .lowering import variable_layout
 from .native import NativeCode, compile_object
 from .outcome import merge
+from .provenance import written_parameters
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
+from .shadow import granule_bits
 from .translation import translate_kernel, uses_fibers
+from .values import LANES
 from .worker import Worker
 
 __all__ = ["Finding", "LaunchReport", "Options", "Program", "compile", "load", "translate"]
@@ -60,6 +64,20 @@ class Program:
         self.sites = tuple(kernel.body[k] for k in json.loads(native[_HEADER.size : start]))
         """The instruction of each site of the native code."""
         _, self.variables, _, self.static_shared_bytes = variable_layout(kernel)
+        self.tally = tally(kernel, self.flow)
+        """What each block of the kernel counts for."""
+        self.written = written_parameters(kernel)
+        """Positions of the parameters that stores may go to; `None` is unknown."""
+        self.granule_bits = {space: granule_bits(kernel, space) for space in ("global", "shared")}
+        """Logarithm of the bytes that a cell of the sanitizer stands for."""
+        self.warps = -(-kernel.threads // LANES)
+        """Warps per block."""
+        self.uses_fibers = uses_fibers(kernel)
+        """Whether warps need stacks of their own."""
+        self.copies = any(i.opcode[:2] == ("cp", "async") for i in kernel.body)
+        """Whether warps copy to shared memory asynchronously."""
+        self.calls = any(i.opcode[0] == "call" for i in kernel.body)
+        """Whether lanes can leave messages."""
         self._code = NativeCode(native[start:])
         prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
         self._entry = prototype(self._code.address(ENTRY))
@@ -91,27 +109,10 @@ class Program:
             else:
                 with ThreadPoolExecutor(threads) as pool:
                     list(pool.map(self._work, workers))
-            return merge(launch, workers)
+            report = merge(launch, workers)
+        for worker in workers:
+            worker.close()
+        return report
 
     def _work(self, worker: Worker) -> None:
         self._entry(ctypes.byref(worker.context))
-
-    @property
-    def warps(self) -> int:
-        """Warps per block."""
-        return -(-self.kernel.threads // 32)
-
-    @property
-    def uses_fibers(self) -> bool:
-        """Whether warps need stacks of their own."""
-        return uses_fibers(self.kernel)
-
-    @property
-    def copies(self) -> bool:
-        """Whether warps copy to shared memory asynchronously."""
-        return any(instruction.opcode[:2] == ("cp", "async") for instruction in self.kernel.body)
-
-    @property
-    def calls(self) -> bool:
-        """Whether lanes can leave messages."""
-        return any(instruction.opcode[0] == "call" for instruction in self.kernel.body)

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 
 from .async_copies import QUEUE
-from .fibers import Stacks
+from .fibers import Stacks, borrow, give_back
 from .launch import Launch
 from .layout import (
     BARRIERS,
@@ -28,7 +28,6 @@ from .layout import (
     Record,
     Site,
 )
-from .shadow import granule_bits
 from .values import LANES
 
 _ALIGN_BYTES = 1024
@@ -39,6 +38,7 @@ class Worker:
 
     def __init__(self, launch: Launch) -> None:
         self._kept: list[object] = []
+        self._stacks: Stacks | None = None
         self.context = Context()
         self._set_grid(launch)
         self._set_memory(launch)
@@ -64,14 +64,14 @@ class Worker:
         )
 
     def _set_memory(self, launch: Launch) -> None:
-        context, kernel = self.context, launch.program.kernel
+        context = self.context
         context.table = self._keep(launch.table)
         context.table_size = len(launch.table)
         context.shadows = self._keep(launch.shadows)
         context.mark_base = launch.mark_base
         context.released = self._keep(launch.released)
-        context.granule_bits = granule_bits(kernel, "global")
-        context.shared_granule_bits = granule_bits(kernel, "shared")
+        context.granule_bits = launch.program.granule_bits["global"]
+        context.shared_granule_bits = launch.program.granule_bits["shared"]
         variables = np.frombuffer(launch.variables or b"\0", np.uint8).copy()
         context.variables.base = VARIABLES_WINDOW << WINDOW_BITS
         context.variables.size = len(launch.variables)
@@ -105,6 +105,11 @@ class Worker:
         self.counters = Counters()
         context.counters = self._keep(self.counters)
         if program.uses_fibers:
-            stacks = Stacks(program.warps)
-            self._kept.append(stacks)
-            context.stack_tops = self._keep(np.array(stacks.tops, np.uint64))
+            self._stacks = borrow(program.warps)
+            context.stack_tops = self._keep(np.array(self._stacks.tops, np.uint64))
+
+    def close(self) -> None:
+        """Give back what the next launch can use."""
+        if self._stacks is not None:
+            give_back(self._stacks)
+            self._stacks = None
