@@ -13,11 +13,9 @@ from ..ptx.flow import Flow
 from ..ptx.model import Instruction, Kernel
 from .emit import Module, Writer
 from .layout import COUNT_MEMORY, Context, Counters
+from .spans import SECTOR_BITS
 from .values import LANES, Value, constant, constants, i32, i64
 from .windows import Access
-
-SECTOR_BITS = 5
-"""Global memory moves in sectors of 32 bytes."""
 
 _BANK_BYTES = 4
 _BANKS = 32

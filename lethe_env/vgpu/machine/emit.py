@@ -262,6 +262,20 @@ class Writer:
         suffix = f", align {align}" if align else ""
         self.line(f"store {value}, {place}{suffix}")
 
+    def masked_load(self, place: Value, mask: Value, old: Value, align: int) -> Value:
+        """Read the elements in a mask; the others are those of `old`."""
+        suffix = f"v{count_of(old.type)}{element_of(old.type)}"
+        name = f"llvm.masked.load.{suffix}.p0"
+        self.module.declare(name, old.type, ["ptr", mask.type, old.type])
+        pointer = f"ptr align {align} {place.text}"
+        return self.op(old.type, f"call {old.type} @{name}({pointer}, {mask}, {old})")
+
+    def masked_store(self, value: Value, place: Value, mask: Value, align: int) -> None:
+        """Write the elements in a mask."""
+        name = f"llvm.masked.store.v{count_of(value.type)}{element_of(value.type)}.p0"
+        self.module.declare(name, "void", [value.type, "ptr", mask.type])
+        self.line(f"call void @{name}({value}, ptr align {align} {place.text}, {mask})")
+
     def at(self, base: Value, offset_bytes: Value | int) -> Value:
         """An address some bytes after another."""
         offset = i64(offset_bytes) if isinstance(offset_bytes, int) else offset_bytes
@@ -324,6 +338,27 @@ class Writer:
         self.label(inside)
         yield current
         self.store(self.add(current, 1), index)
+        self.jump(head)
+        self.label(after)
+
+    @contextmanager
+    def pieces(self, total: Value, step: int, element: str) -> Iterator[tuple[Value, Value]]:
+        """A loop over `total` elements, `step` of them at a time.
+
+        Gives the position of a piece, `i64`, and which of its elements there are. `step` must
+        be less than half of what `element` can count.
+        """
+        index = self.variable(i64(0))
+        head, inside, after = self.name("head"), self.name("inside"), self.name("after")
+        self.jump(head)
+        self.label(head)
+        current = self.load("i64", index)
+        self.branch(self.compare("ult", current, total), inside, after)
+        self.label(inside)
+        left = self.call("i64", "llvm.umin.i64", self.sub(total, current), i64(step))
+        limit = self.splat(self.resize(left, element), step)
+        yield current, self.compare("ult", constants(element, range(step)), limit)
+        self.store(self.add(current, step), index)
         self.jump(head)
         self.label(after)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .emit import Module, Writer
 from .values import LANES, Value, constants, i64, struct_type, vector
 
@@ -14,6 +16,56 @@ def result_types(width: int, count: int) -> list[str]:
     return [vector(f"i{width}")] * count
 
 
+def piece_reader(module: Module, width: int, count: int) -> str:
+    """`read(place, mask, old…) -> values`: lanes side by side from `place` on."""
+
+    def build(writer: Writer, place: Value, mask: Value, *old: Value) -> None:
+        whole, partial = writer.name("whole"), writer.name("partial")
+        writer.branch(writer.compare("eq", writer.bits(mask), -1), whole, partial)
+        writer.label(whole)
+        wide = writer.load(vector(f"i{width}", LANES * count), place, width // 8)
+        writer.give(writer.pack(_split(writer, wide, count)))
+        writer.label(partial)
+        wide_mask = _repeat_lanes(writer, mask, count)
+        wide = writer.masked_load(place, wide_mask, _join(writer, list(old)), width // 8)
+        writer.give(writer.pack(_split(writer, wide, count)))
+
+    parameters = [("ptr", "place"), (MASK, "mask")]
+    parameters += [(type_, f"old{j}") for j, type_ in enumerate(result_types(width, count))]
+    result = struct_type(result_types(width, count))
+    return module.function(f"host.take.{width}x{count}", result, parameters, build)
+
+
+def piece_writer(module: Module, width: int, count: int) -> str:
+    """`write(place, mask, values…)`: lanes side by side from `place` on."""
+
+    def build(writer: Writer, place: Value, mask: Value, *values: Value) -> None:
+        whole, partial = writer.name("whole"), writer.name("partial")
+        wide = _join(writer, list(values))
+        writer.branch(writer.compare("eq", writer.bits(mask), -1), whole, partial)
+        writer.label(whole)
+        writer.store(wide, place, width // 8)
+        writer.give()
+        writer.label(partial)
+        writer.masked_store(wide, place, _repeat_lanes(writer, mask, count), width // 8)
+        writer.give()
+
+    parameters = [("ptr", "place"), (MASK, "mask")]
+    parameters += [(type_, f"value{j}") for j, type_ in enumerate(result_types(width, count))]
+    return module.function(f"host.put.{width}x{count}", "void", parameters, build)
+
+
+def read_single(
+    writer: Writer, place: Value, mask: Value, old: Sequence[Value], width: int
+) -> list[Value]:
+    """The elements at one place, the same for all lanes in the mask."""
+    items = [
+        writer.load(f"i{width}", writer.at(place, j * width // 8), width // 8)
+        for j in range(len(old))
+    ]
+    return [writer.select(mask, writer.splat(i), o) for i, o in zip(items, old, strict=True)]
+
+
 def reader(module: Module, width: int, count: int) -> str:
     """The function that reads `count` adjacent elements of `width` bits per lane.
 
@@ -23,18 +75,12 @@ def reader(module: Module, width: int, count: int) -> str:
     def build(writer: Writer, addresses: Value, mask: Value, *old: Value) -> None:
         bits = writer.bits(mask)
         start = _start_if_contiguous(writer, addresses, mask, bits, width * count // 8)
-        whole, partial, scattered = (writer.name(x) for x in ("whole", "partial", "scattered"))
-        tight = writer.name("tight")
+        tight, scattered = writer.name("tight"), writer.name("scattered")
         writer.branch(writer.compare("ne", start, 0), tight, scattered)
         writer.label(tight)
         place = writer.cast("inttoptr", start, "ptr")
-        writer.branch(writer.compare("eq", bits, -1), whole, partial)
-        writer.label(whole)
-        wide = writer.load(vector(f"i{width}", LANES * count), place, width // 8)
-        writer.give(writer.pack(_split(writer, wide, count)))
-        writer.label(partial)
-        wide = _masked_load(writer, place, mask, old, width)
-        writer.give(writer.pack(_split(writer, wide, count)))
+        read = piece_reader(module, width, count)
+        writer.give(writer.call(struct_type([v.type for v in old]), read, place, mask, *old))
         writer.label(scattered)
         gather = _gather if width >= 32 else _gather_by_lane
         writer.give(writer.pack(gather(writer, addresses, mask, old, width)))
@@ -54,20 +100,12 @@ def writer_of(module: Module, width: int, count: int) -> str:
     def build(writer: Writer, addresses: Value, mask: Value, *values: Value) -> None:
         bits = writer.bits(mask)
         start = _start_if_contiguous(writer, addresses, mask, bits, width * count // 8)
-        whole, partial, scattered = (writer.name(x) for x in ("whole", "partial", "scattered"))
-        tight = writer.name("tight")
+        tight, scattered = writer.name("tight"), writer.name("scattered")
         writer.branch(writer.compare("ne", start, 0), tight, scattered)
         writer.label(tight)
         place = writer.cast("inttoptr", start, "ptr")
-        wide = _join(writer, list(values))
-        writer.branch(writer.compare("eq", bits, -1), whole, partial)
-        writer.label(whole)
-        writer.store(wide, place, width // 8)
-        writer.give()
-        writer.label(partial)
-        wide_mask = _repeat_lanes(writer, mask, count)
-        pointer = Value(f"ptr align {width // 8}", place.text)
-        _masked_store(writer, wide, pointer, wide_mask)
+        write = piece_writer(module, width, count)
+        writer.call("void", write, place, mask, *values)
         writer.give()
         writer.label(scattered)
         scatter = _scatter if width >= 32 else _scatter_by_lane
@@ -118,27 +156,6 @@ def _repeat_lanes(writer: Writer, mask: Value, count: int) -> Value:
     if count == 1:
         return mask
     return writer.shuffle(mask, [k // count for k in range(LANES * count)])
-
-
-def _masked_load(
-    writer: Writer, place: Value, mask: Value, old: tuple[Value, ...], width: int
-) -> Value:
-    wide_old = _join(writer, list(old))
-    pointer = Value(f"ptr align {width // 8}", place.text)
-    wide_mask = _repeat_lanes(writer, mask, len(old))
-    suffix = f"v{LANES * len(old)}i{width}"
-    name = f"llvm.masked.load.{suffix}.p0"
-    writer.module.declare(name, wide_old.type, ["ptr", wide_mask.type, wide_old.type])
-    return writer.op(
-        wide_old.type, f"call {wide_old.type} @{name}({pointer}, {wide_mask}, {wide_old})"
-    )
-
-
-def _masked_store(writer: Writer, wide: Value, pointer: Value, mask: Value) -> None:
-    count = mask.type[1:].split(" ")[0]
-    name = f"llvm.masked.store.v{count}{wide.type[1:-1].split(' x ')[1]}.p0"
-    writer.module.declare(name, "void", [wide.type, "ptr", mask.type])
-    writer.line(f"call void @{name}({wide}, {pointer}, {mask})")
 
 
 def _pointers(writer: Writer, addresses: Value, offset_bytes: int) -> Value:

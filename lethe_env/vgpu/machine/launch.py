@@ -13,6 +13,8 @@ import numpy as np
 from ..ptx.model import Kernel, Parameter
 from .cells import CellPool
 from .layout import WINDOW_BITS
+from .sectors import CELL_BYTES
+from .spans import SECTOR_BITS
 from .values import LANES
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class Launch:
     table: np.ndarray
     shadows: np.ndarray
     """Address of the cells of each window, or 0, uint64 `[windows]`."""
+    sectors: np.ndarray
+    """Address of the cells of each window's sectors, or 0, uint64 `[windows]`."""
     mark_base: int
     """The number below the mark of block 0."""
     released: np.ndarray
@@ -102,10 +106,11 @@ def prepared(
     cells = _cells_wanted(program, arguments, memory.table) if options.races else {}
     released = np.zeros(len(order) + 2, np.uint32)
     released[-1] = 1
-    with _POOL.lend(list(cells.values()), len(order)) as (arrays, mark_base):
-        shadows = np.zeros(len(memory.table), np.uint64)
-        for window, array in zip(cells, arrays, strict=True):
-            shadows[window] = array.ctypes.data
+    with _POOL.lend([sum(counts) for counts in cells.values()], len(order)) as (arrays, mark_base):
+        shadows, sectors = (np.zeros(len(memory.table), np.uint64) for _ in range(2))
+        for (window, (_, of_sectors)), array in zip(cells.items(), arrays, strict=True):
+            sectors[window] = array.ctypes.data
+            shadows[window] = array.ctypes.data + CELL_BYTES * of_sectors
         yield Launch(
             program=program,
             options=options,
@@ -115,6 +120,7 @@ def prepared(
             parameters=_parameter_buffer(program.kernel, arguments),
             table=memory.table,
             shadows=shadows,
+            sectors=sectors,
             mark_base=mark_base,
             released=released,
             variables=program.variables,
@@ -124,15 +130,19 @@ def prepared(
 
 def _cells_wanted(
     program: Program, arguments: Sequence[Argument], table: np.ndarray
-) -> dict[int, int]:
-    """Number of cells for each window that the kernel may write to.
+) -> dict[int, tuple[int, int]]:
+    """Cells of granules and of sectors for each window that the kernel may write to.
 
     What is only read cannot race.
     """
     bits = program.granule_bits["global"]
     windows = sorted({value >> WINDOW_BITS for value in _written_addresses(program, arguments)})
     sizes = {w: int(table[w, 1]) for w in windows if 0 < w < len(table)}
-    return {window: (size >> bits) + LANES for window, size in sizes.items() if size}
+    return {
+        window: ((size >> bits) + LANES, (size >> SECTOR_BITS) + LANES)
+        for window, size in sizes.items()
+        if size
+    }
 
 
 def _written_addresses(program: Program, arguments: Sequence[Argument]) -> list[int]:

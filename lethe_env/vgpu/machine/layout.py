@@ -58,6 +58,7 @@ class Site(ctypes.Structure):
         ("host", c_uint64),
         ("defined", c_uint64),
         ("shadow", c_uint64),
+        ("sectors", c_uint64),
         ("reported", c_uint32),
         ("padding", c_uint32),
     )
@@ -166,6 +167,7 @@ class Context(ctypes.Structure):
         ("table", c_void_p),
         ("table_size", c_uint64),
         ("shadows", c_void_p),
+        ("sectors", c_void_p),
         ("released", c_void_p),
         ("variables", Row),
         ("shared_window", Site),

@@ -60,7 +60,7 @@ def _loaded(instruction: Instruction, numbers: dict[str, int]) -> Set[int]:
         symbols = (o.name for o in instruction.operands if isinstance(o, Symbol))
         return {numbers[name] for name in symbols if name in numbers}
     for operand in instruction.operands:
-        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
-            if operand.base.name in numbers:
-                return {numbers[operand.base.name]}
+        base = operand.base if isinstance(operand, Address) else None
+        if isinstance(base, Symbol) and base.name in numbers:
+            return {numbers[base.name]}
     return {_MEMORY}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from ..ptx.model import Kernel
 from . import definedness
@@ -23,13 +22,13 @@ from .emit import Module, Writer
 from .host_access import reader, result_types, writer_of
 from .layout import Context, Fiber, Site
 from .registers import element_type
+from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_shared_span, touch_span
+from .spans import Span, is_shared
 from .values import LANES, Value, constant, constants, i32, i64, struct_type, vector
 from .windows import BARRIER, RACE, Access, host_addresses, report
 
-CELL_BYTES = 8
 _WARP_BITS = 6
 _SEVERAL_WARPS = (1 << _WARP_BITS) - 1
-_LOW_MARK = 0x7FFFFFFF
 _ATOMIC = 0x80000000
 _WORDS = vector("i32")
 NO_LANES = constant(vector("i1"), 0)
@@ -121,16 +120,32 @@ def after_atomic(writer: Writer, access: Access, width: int) -> None:
     definedness.mark(writer, access, width, 1, defined=True)
 
 
+def touch_piece(writer: Writer, access: Access, span: Span, touch: Touch) -> Value:
+    """Check and mark a plain access that is a span; whether all is well, `i1`.
+
+    If not, it must be looked at again, lane by lane.
+    """
+    well = writer.variable(constant("i1", 1))
+    with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
+        shared = is_shared(writer, access)
+        marks = _marks(writer, access.context, shared)
+        bits = _granule_bits(writer, access.context, shared)
+        with writer.when(shared):
+            done = touch_shared_span(writer, access, span, int(touch), marks, bits)
+            writer.store(done, well)
+        with writer.when(writer.invert(shared)):
+            writer.store(touch_span(writer, access, span, int(touch), marks, bits), well)
+    return writer.load("i1", well)
+
+
 def _touch(
     writer: Writer, access: Access, size_bytes: int, touch: Touch, quiet: Value = NO_LANES
 ) -> None:
     """Go through the cells of an access; lanes in `quiet` leave their mark but have no conflict."""
     with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
-        context = access.context
-        shared = writer.field(context, Context, "shared_window")
-        is_shared = writer.compare("eq", access.window, shared)
         name = _toucher(writer.module)
-        arguments = [*access.values(), i32(touch), i64(size_bytes), is_shared, quiet]
+        shared = is_shared(writer, access)
+        arguments = [*access.values(), i32(touch), i64(size_bytes), shared, quiet]
         writer.call("void", name, *arguments)
 
 
@@ -139,6 +154,8 @@ def _toucher(module: Module) -> str:
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, (how, size, shared, quiet) = Access(*parameters[:5]), parameters[5:]
+        with writer.when(writer.invert(shared)):
+            spread_lanes(writer, access, size)
         marks = _marks(writer, access.context, shared)
         bits = _granule_bits(writer, access.context, shared)
         cells = writer.binary("lshr", size, bits)
@@ -172,7 +189,7 @@ def _sweep(writer: Writer, start: Value, cells: Value, how: Value, marks: Marks)
         offset = writer.mul(position, CELL_BYTES * LANES)
         place = writer.cast("inttoptr", writer.add(start, offset), "ptr")
         old = writer.load(words, place, CELL_BYTES)
-        mark = writer.both(old, _LOW_MARK)
+        mark = writer.both(old, LOW_MARK)
         recent = writer.compare("uge", mark, oldest)
         foreign = writer.both(recent, writer.compare("ne", mark, own))
         bad = writer.any(writer.both(foreign, watched))
@@ -210,22 +227,12 @@ def _inspect(
         lane = writer.call("i32", "llvm.cttz.i32", lanes, constant("i1", 1))
         whom = writer.extract(writer.load(_WORDS, other), writer.resize(lane, "i64"))
         block_base = writer.read(access.context, Context, "mark_base")
-        told = writer.sub(writer.both(whom, _LOW_MARK), writer.select(shared, i32(0), block_base))
+        told = writer.sub(writer.both(whom, LOW_MARK), writer.select(shared, i32(0), block_base))
         told = writer.resize(told, "i64")
         with writer.when(shared):
             report(writer, access, BARRIER, lanes, told)
         with writer.when(writer.invert(shared)):
             report(writer, access, RACE, lanes, told)
-
-
-class Marks(NamedTuple):
-    """Who touches a cell, `i32` each."""
-
-    own: Value
-    """This block, or this warp in this epoch."""
-    several: Value
-    oldest: Value
-    """Marks below this one are of earlier launches or epochs."""
 
 
 def _marks(writer: Writer, context: Value, shared: Value) -> Marks:
@@ -292,7 +299,7 @@ def _visit(
     read = reader(writer.module, 32, 2)
     found = writer.call(struct_type(types), read, places, access.mask, zero, zero)
     wrote, looked = writer.unpack(found, types)
-    foreign_write = _is_foreign(writer, writer.both(wrote, _LOW_MARK), own, oldest)
+    foreign_write = _is_foreign(writer, writer.both(wrote, LOW_MARK), own, oldest)
     foreign_read = _is_foreign(writer, looked, own, oldest)
     was_atomic = writer.compare("slt", wrote, 0)
     is_read, is_write, is_atomic_read = (
@@ -357,7 +364,7 @@ def _unordered(writer: Writer, access: Access, shared: Value, mark: Value) -> Va
         released = writer.read(access.context, Context, "released")
         start = writer.splat(writer.cast("ptrtoint", released, "i64"))
         base = writer.splat(writer.read(access.context, Context, "mark_base"))
-        mark = writer.both(mark, _LOW_MARK)
+        mark = writer.both(mark, LOW_MARK)
         offsets = writer.shift_left(writer.resize(writer.sub(mark, base), "i64"), 2)
         wanted = writer.both(access.mask, writer.compare("ugt", mark, base))
         read = reader(writer.module, 32, 1)

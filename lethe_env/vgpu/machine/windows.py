@@ -229,14 +229,15 @@ def _fill_site(writer: Writer, context: Value, window: Value, row: Value, addres
     defined = writer.select(wanted, writer.read(row, Row, "defined"), i64(0))
     writer.write(window, Site, "defined", defined)
     writer.write(window, Site, "shadow", 0)
+    writer.write(window, Site, "sectors", 0)
     number = writer.shift_right(address, WINDOW_BITS)
     listed = writer.compare("ult", number, writer.read(context, Context, "table_size"))
     wanted = writer.compare("ne", writer.both(options, CHECK_RACES), 0)
     with writer.when(writer.both(listed, wanted)):
-        shadows = writer.read(context, Context, "shadows")
-        writer.write(
-            window, Site, "shadow", writer.load("i64", writer.item(shadows, "i64", number))
-        )
+        for field, source in (("shadow", "shadows"), ("sectors", "sectors")):
+            column = writer.read(context, Context, source)
+            found = writer.load("i64", writer.item(column, "i64", number))
+            writer.write(window, Site, field, found)
 
 
 def _size(structure: type[ctypes.Structure]) -> int:

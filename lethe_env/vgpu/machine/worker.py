@@ -68,6 +68,7 @@ class Worker:
         context.table = self._keep(launch.table)
         context.table_size = len(launch.table)
         context.shadows = self._keep(launch.shadows)
+        context.sectors = self._keep(launch.sectors)
         context.mark_base = launch.mark_base
         context.released = self._keep(launch.released)
         context.granule_bits = launch.program.granule_bits["global"]

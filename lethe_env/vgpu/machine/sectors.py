@@ -1,0 +1,168 @@
+"""Cells of the sanitizer in bulk: one for a whole sector as long as its bytes share one history.
+
+A window has a cell per sector beside the cells of its granules. While only whole sectors are
+accessed, the sector's cell alone is kept. The first access to a part of one spreads it: the
+granules' cells get what the sector's cell said, and that becomes a note, valid for this launch,
+that the granules are to be looked at.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .emit import Module, Writer
+from .layout import Context, Site
+from .spans import SECTOR_BITS, Span
+from .values import LANES, Value, constant, constants, i32, i64, vector
+from .windows import Access
+
+CELL_BYTES = 8
+LOW_MARK = 0x7FFFFFFF
+SPREAD = 0x80000000
+"""In the reader of a sector's cell: its granules have cells of their own."""
+
+READ = 0
+"""`shadow.Touch.READ`; anything else that comes here is a plain write."""
+
+_SECTOR_BYTES = 1 << SECTOR_BITS
+_CELLS_PER_PIECE = LANES // 2
+
+
+class Marks(NamedTuple):
+    """Who touches a cell, `i32` each."""
+
+    own: Value
+    """This block, or this warp in this epoch."""
+    several: Value
+    oldest: Value
+    """Marks below this one are of earlier launches or epochs."""
+
+
+def touch_span(
+    writer: Writer, access: Access, span: Span, how: int, marks: Marks, granule_bits: Value
+) -> Value:
+    """Check and mark what a span covers of a window of global memory; whether all is well, `i1`.
+
+    If not, nothing has changed that the code for single lanes would not change, too.
+    """
+    module = writer.module
+    well = writer.variable(constant("i1", 0))
+    ragged = writer.both(writer.either(span.offset, span.length), _SECTOR_BYTES - 1)
+    with writer.when(writer.compare("eq", ragged, 0)):
+        cells = writer.binary("lshr", span.length, i64(SECTOR_BITS))
+        place = _cell(writer, access, "sectors", writer.shift_right(span.offset, SECTOR_BITS))
+        done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
+        writer.store(done, well)
+    with writer.when(writer.invert(writer.load("i1", well))):
+        last = writer.add(span.offset, writer.sub(span.length, 1))
+        spread(writer, access, span.offset, last)
+        cells = writer.binary("lshr", span.length, granule_bits)
+        place = _cell(writer, access, "shadow", writer.binary("lshr", span.offset, granule_bits))
+        done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
+        writer.store(done, well)
+    return writer.load("i1", well)
+
+
+def touch_shared_span(
+    writer: Writer, access: Access, span: Span, how: int, marks: Marks, granule_bits: Value
+) -> Value:
+    """The same for shared memory, which has cells of granules only."""
+    cells = writer.binary("lshr", span.length, granule_bits)
+    place = _cell(writer, access, "shadow", writer.binary("lshr", span.offset, granule_bits))
+    return writer.call("i1", mark_cells(writer.module), place, cells, i32(how), *marks)
+
+
+def mark_cells(module: Module) -> str:
+    """`mark(ptr cells, i64 count, i32 how, marks…) -> i1`: go through cells that lie side by side.
+
+    Words of a cell alternate: writer, reader. False where one is in conflict, or spread; such
+    cells keep what they say.
+    """
+
+    def build(
+        writer: Writer,
+        start: Value,
+        count: Value,
+        how: Value,
+        own: Value,
+        several: Value,
+        oldest: Value,
+    ) -> None:
+        is_write = writer.splat(writer.compare("ne", how, READ))
+        readers = constants("i1", [k % 2 for k in range(LANES)])
+        touched = writer.binary("xor", readers, is_write)
+        watched = writer.either(writer.invert(readers), is_write)
+        own, several, oldest = (writer.splat(mark) for mark in (own, several, oldest))
+        found = writer.variable(constant("i1", 0))
+        with writer.pieces(writer.shift_left(count, 1), LANES, "i32") as (position, mask):
+            place = writer.item(start, "i32", position)
+            old = writer.masked_load(place, mask, constant(vector("i32"), 0), 4)
+            mark = writer.both(old, LOW_MARK)
+            recent = writer.compare("uge", mark, oldest)
+            foreign = writer.both(recent, writer.compare("ne", mark, own))
+            spread_out = writer.both(writer.compare("slt", old, 0), writer.both(recent, readers))
+            wrong = writer.either(writer.both(foreign, watched), spread_out)
+            bad = writer.any(writer.both(wrong, mask))
+            writer.store(writer.either(writer.load("i1", found), bad), found)
+            with writer.when(writer.invert(bad)):
+                new = writer.select(foreign, several, own)
+                writer.masked_store(new, place, writer.both(touched, mask), 4)
+        writer.give(writer.invert(writer.load("i1", found)))
+
+    parameters = [("ptr", "cells"), ("i64", "count"), ("i32", "how")]
+    parameters += [("i32", name) for name in Marks._fields]
+    return module.function("sector.mark", "i1", parameters, build)
+
+
+def spread_lanes(writer: Writer, access: Access, size: Value) -> None:
+    """Spread the sectors that the lanes of an access to global memory touch."""
+    base = writer.read(access.window, Site, "base")
+    offsets = writer.variable(writer.sub(access.addresses, writer.splat(base)))
+    with writer.lanes(writer.bits(access.mask)) as lane:
+        offset = writer.load("i64", writer.item(offsets, "i64", lane))
+        spread(writer, access, offset, writer.sub(writer.add(offset, size), 1))
+
+
+def spread(writer: Writer, access: Access, first: Value, last: Value) -> None:
+    """Spread the sectors from one offset in a window to another."""
+    number = writer.shift_right(first, SECTOR_BITS)
+    count = writer.add(writer.sub(writer.shift_right(last, SECTOR_BITS), number), 1)
+    name = _spreader(writer.module)
+    writer.call("void", name, access.window, access.context, number, count)
+
+
+def _spreader(module: Module) -> str:
+    def build(writer: Writer, window: Value, context: Value, first: Value, count: Value) -> None:
+        base = writer.read(context, Context, "mark_base")
+        oldest = writer.add(base, 1)
+        granule = writer.resize(writer.read(context, Context, "granule_bits"), "i64")
+        per_sector = writer.binary("lshr", i64(_SECTOR_BYTES), granule)
+        with writer.repeat(count) as position:
+            number = writer.add(first, position)
+            sector = _at(writer, window, "sectors", number)
+            wrote = writer.load("i32", sector)
+            reader = writer.at(sector, 4)
+            looked = writer.load("i32", reader)
+            low = writer.both(looked, LOW_MARK)
+            recent = writer.compare("uge", low, oldest)
+            done = writer.both(recent, writer.compare("slt", looked, 0))
+            with writer.when(writer.invert(done)):
+                cells = _at(writer, window, "shadow", writer.mul(number, per_sector))
+                with writer.repeat(per_sector) as position:
+                    cell = writer.item(cells, "i64", position)
+                    writer.store(wrote, cell)
+                    writer.store(low, writer.at(cell, 4))
+                writer.store(writer.either(oldest, SPREAD), reader)
+        writer.give()
+
+    parameters = [("ptr", "window"), ("ptr", "context"), ("i64", "first"), ("i64", "count")]
+    return module.function("sector.spread", "void", parameters, build)
+
+
+def _cell(writer: Writer, access: Access, field: str, number: Value) -> Value:
+    return _at(writer, access.window, field, number)
+
+
+def _at(writer: Writer, window: Value, field: str, number: Value) -> Value:
+    start = writer.cast("inttoptr", writer.read(window, Site, field), "ptr")
+    return writer.item(start, "i64", number)
