@@ -17,6 +17,20 @@ from lethe_env.tasks.model import ShapeFamily, Task
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-architectures",
+        action="store_true",
+        help="run Triton's language and every honest kernel for sm_80, sm_90 and sm_100",
+    )
+    parser.addoption(
+        "--fuzz-programs",
+        type=int,
+        default=0,
+        help="how many random PTX programs to compare; by default a few",
+    )
+
+
 @pytest.fixture(scope="session")
 def grader():
     from lethe_env.grader import Grader

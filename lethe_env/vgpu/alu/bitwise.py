@@ -99,11 +99,30 @@ def lookup_3(code: Modifiers, build: Builder) -> None:
     build.result(result)
 
 
+_PERMUTATIONS = {
+    "f4e": 0x6543_5432_4321_3210,
+    "b4e": 0x0123_7012_6701_5670,
+    "rc8": 0x3333_2222_1111_0000,
+    "ecl": 0x3333_3222_3211_3210,
+    "ecr": 0x3210_2210_1110_0000,
+    "rc16": 0x3232_1010_3232_1010,
+}
+"""Selectors of `prmt`'s modes, 16 bits for each value of the last operand's two low bits."""
+
+
 def permute_bytes(code: Modifiers, build: Builder) -> None:
-    """`prmt.b32` without a mode: four selectors of 4 bits, the top one replicates the sign."""
+    """`prmt.b32`: four selectors of 4 bits, the top one replicates the sign.
+
+    With a mode, the last operand picks one of four selections.
+    """
+    mode = code.choice(*_PERMUTATIONS, default="")
     code.type_name("b32")
     code.finish()
     a, b, selectors = (build.operand("b32") for _ in range(3))
+    if mode:
+        table = build.constant(_PERMUTATIONS[mode], "i64")
+        place = build.binary("shl", build.resize(build.binary("and", selectors, 3), 64), 4)
+        selectors = build.resize(build.binary("lshr", table, place), 32)
     pair = build.binary("or", build.binary("shl", build.resize(b, 64), 32), build.resize(a, 64))
     result = build.constant(0, a)
     for position in range(4):

@@ -202,6 +202,20 @@ class Builder:
         text = f"call {first.type} @llvm.{name}.{mangled}({', '.join(arguments)})"
         return self.emit(text, first.element, first.count)
 
+    def line(self, text: str) -> None:
+        """One instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def constrained(self, name: str, *values: Value) -> Value:
+        """An operation of floats in the rounding mode that is set when it runs."""
+        first = values[0]
+        mangled = _mangled(first.element, first.count)
+        arguments = [value.typed for value in values]
+        arguments += ['metadata !"round.dynamic"', 'metadata !"fpexcept.ignore"']
+        function = f"@llvm.experimental.constrained.{name}.{mangled}"
+        text = f"call {first.type} {function}({', '.join(arguments)}) strictfp"
+        return self.emit(text, first.element, first.count)
+
     def saturating_integer(self, a: Value, bits: int, signed: bool) -> Value:
         """A float truncated to an integer that saturates; zero for a NaN."""
         to = f"i{bits}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import rounding
+from . import directed, narrow, rounding
 from .builder import Builder, Value
 from .floating import ROUNDINGS
 from .integer import Definer
@@ -23,6 +23,9 @@ _LARGEST_FINITE = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}
 
 def convert(code: Modifiers, build: Builder) -> None:
     """`cvt.<modifiers>.<destination>.<source>`."""
+    if not narrow.FORMATS.keys().isdisjoint(code.opcode):
+        narrow.convert(code, build)
+        return
     if code.opcode[-2:-1] == ("tf32",):
         to_tf32(code, build)
         return
@@ -104,7 +107,9 @@ def _integer_to_double(build: Builder, value: Value, signed: bool, mode: str) ->
     high = build.binary("ashr" if signed else "lshr", value, 32)
     upper = build.binary("fmul", build.cast(operation, high, "double"), float(1 << 32))
     lower = build.cast("uitofp", build.binary("and", value, 0xFFFFFFFF), "double")
-    return rounding.add_doubles(build, upper, lower, mode)
+    if mode == "odd":
+        return rounding.add_to_odd(build, upper, lower)
+    return directed.apply(build, "fadd", mode, upper, lower)
 
 
 def float_to_integer(code: Modifiers, build: Builder, destination: Scalar, source: Scalar) -> None:
@@ -143,7 +148,8 @@ def float_to_float(code: Modifiers, build: Builder, destination: Scalar, source:
         return
     flushes = _take_flush(code, destination, source)
     exact = destination.bits > source.bits
-    mode = code.choice(*ROUNDINGS, default="rn" if exact else None)
+    same_size = destination.bits == source.bits
+    mode = code.choice(*ROUNDINGS, default="rn" if exact or same_size else None)
     if exact and mode != "rn":
         raise code.unsupported("a widening conversion has no rounding")
     saturates = _take_saturation(code, destination)

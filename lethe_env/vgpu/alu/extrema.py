@@ -12,7 +12,10 @@ from .opcode import Modifiers
 
 
 def extremum(code: Modifiers, build: Builder) -> None:
-    """`min`, `max` with `.ftz`, `.NaN` and `.xorsign.abs`."""
+    """`min`, `max` with `.ftz`, `.NaN` and `.xorsign.abs`; of f32 also of three operands."""
+    if code.flag("triple"):
+        _of_three(code, build)
+        return
     form = take_format(code, "f32", "f64", "f16", "f16x2", "bf16", "bf16x2")
     flushes, propagates = code.flag("ftz"), code.flag("NaN")
     by_magnitude = code.flag("xorsign")
@@ -30,6 +33,19 @@ def extremum(code: Modifiers, build: Builder) -> None:
     else:
         value = _extremum(build, code.opcode[0], a, b, propagates)
     treatment.result(build, form, value)
+
+
+def _of_three(code: Modifiers, build: Builder) -> None:
+    """With `.abs` the magnitudes are compared, and one of them is the result."""
+    form = take_format(code, "f32")
+    flushes, propagates, by_magnitude = code.flag("ftz"), code.flag("NaN"), code.flag("abs")
+    code.finish()
+    treatment = Treatment(flushes)
+    values = [treatment.operand(build, form) for _ in range(3)]
+    if by_magnitude:
+        values = [build.intrinsic("fabs", value) for value in values]
+    value = _extremum(build, code.opcode[0], values[0], values[1], propagates)
+    treatment.result(build, form, _extremum(build, code.opcode[0], value, values[2], propagates))
 
 
 def _extremum(build: Builder, operation: str, a: Value, b: Value, propagates: bool) -> Value:

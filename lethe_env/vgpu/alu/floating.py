@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import rounding
+from . import directed, rounding
 from .builder import Builder, Value
 from .integer import Definer
 from .opcode import SCALARS, Modifiers, Scalar
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
-_FLUSHABLE = ("f32", "f16", "f16x2")
+_FLUSHABLE = ("f32", "f16", "f16x2", "f32x2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,13 @@ class Format:
 
     def operand(self, build: Builder) -> Value:
         """The next operand's bits, one element per number."""
-        raw = build.operand("b32" if self.packed else self.scalar.register)
-        return build.bitcast(raw, "i16") if self.packed else raw
+        bits = self.scalar.bits
+        raw = build.operand(f"b{2 * bits}" if self.packed else self.scalar.register)
+        return build.bitcast(raw, f"i{bits}") if self.packed else raw
 
     def result(self, build: Builder, bits: Value) -> None:
         """Give a result by its bits, one element per number."""
-        build.result(build.bitcast(bits, "i32") if self.packed else bits)
+        build.result(build.bitcast(bits, f"i{2 * bits.bits}") if self.packed else bits)
 
 
 def take_format(code: Modifiers, *allowed: str) -> Format:
@@ -81,28 +82,27 @@ def take_treatment(code: Modifiers, form: Format, relu: bool = False) -> Treatme
     return treatment
 
 
-def _take_rounding(
-    code: Modifiers, form: Format, default: str | None = "rn", directed: tuple[str, ...] = ("f32",)
-) -> str:
+def _take_rounding(code: Modifiers, form: Format, default: str | None = "rn") -> str:
     mode = code.choice(*ROUNDINGS, default=default)
-    if mode != "rn" and form.name not in directed:
-        raise code.unsupported(f".{mode} is implemented for .{' and .'.join(directed)} only")
+    if mode != "rn" and form.scalar.bits == 16:
+        raise code.unsupported(f".{mode} does not go with .{form.name}")
     return mode
 
 
-_ARITHMETIC_TYPES = ("f32", "f64", "f16", "f16x2", "bf16", "bf16x2")
+_ARITHMETIC_TYPES = ("f32", "f32x2", "f64", "f16", "f16x2", "bf16", "bf16x2")
 
 
 def add_subtract_multiply(code: Modifiers, build: Builder) -> None:
     """`add`, `sub`, `mul`."""
     operation = code.opcode[0]
     form = take_format(code, *_ARITHMETIC_TYPES)
-    directed = ("f32",) if operation == "mul" else ("f32", "f64")
-    mode = _take_rounding(code, form, directed=directed)
+    mode = _take_rounding(code, form)
     treatment = take_treatment(code, form)
     code.finish()
     a, b = treatment.operand(build, form), treatment.operand(build, form)
-    if mode == "rn":
+    if mode != "rn" and form.scalar.bits == 64:
+        value = directed.apply(build, f"f{operation}", mode, a, b)
+    elif mode == "rn":
         value = build.binary(f"f{operation}", a, b)
     elif operation == "mul":
         product = build.binary("fmul", rounding.to_double(build, a), rounding.to_double(build, b))
@@ -113,11 +113,9 @@ def add_subtract_multiply(code: Modifiers, build: Builder) -> None:
 
 
 def _directed_sum(build: Builder, a: Value, b: Value, mode: str) -> Value:
-    """The sum in the format of `b`, of doubles or of floats."""
+    """The sum of doubles or floats as an f32."""
     x, y = rounding.to_double(build, a), rounding.to_double(build, b)
-    if b.bits == 64:
-        return rounding.add_doubles(build, x, y, mode)
-    total = rounding.add_doubles(build, x, y, "odd")
+    total = rounding.add_to_odd(build, x, y)
     total = rounding.signed_zero(build, x, y, total, mode)
     return rounding.double_to_float(build, total, mode)
 
@@ -132,12 +130,15 @@ def fused_multiply_add(code: Modifiers, build: Builder) -> None:
     if form.scalar.bits > 16 and mode == "rn":
         treatment.result(build, form, build.intrinsic("fma", a, b, c))
         return
+    if form.scalar.bits == 64:
+        treatment.result(build, form, directed.apply(build, "fma", mode, a, b, c))
+        return
     x, y, z = (rounding.to_double(build, value) for value in (a, b, c))
     product = build.binary("fmul", x, y)
     if form.scalar.bits > 16:
         treatment.result(build, form, _directed_sum(build, product, c, mode))
         return
-    total = rounding.add_doubles(build, product, z, "odd")
+    total = rounding.add_to_odd(build, product, z)
     treatment.result(build, form, rounding.double_to_float(build, total, "odd"))
 
 
@@ -164,6 +165,8 @@ def reciprocal(code: Modifiers, build: Builder) -> None:
 def _quotient(build: Builder, a: Value, b: Value, mode: str) -> Value:
     if mode == "rn":
         return build.binary("fdiv", a, b)
+    if a.bits == 64:
+        return directed.apply(build, "fdiv", mode, a, b)
     x, y = rounding.to_double(build, a), rounding.to_double(build, b)
     quotient = build.binary("fdiv", x, y)
     remainder = build.intrinsic("fma", build.negate(quotient), y, x)
@@ -185,6 +188,9 @@ def square_root(code: Modifiers, build: Builder) -> None:
     a = treatment.operand(build, form)
     if mode == "rn":
         treatment.result(build, form, build.intrinsic("sqrt", a))
+        return
+    if form.scalar.bits == 64:
+        treatment.result(build, form, directed.apply(build, "sqrt", mode, a))
         return
     x = rounding.to_double(build, a)
     root = build.intrinsic("sqrt", x)

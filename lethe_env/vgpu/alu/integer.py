@@ -12,6 +12,7 @@ from .builder import Builder, Value
 from .opcode import Modifiers, Scalar
 
 _WORDS = ("u16", "u32", "u64", "s16", "s32", "s64")
+_PAIRS = ("u16x2", "s16x2")
 _CARRY_WORDS = ("u32", "s32", "u64", "s64")
 
 Definer = Callable[[Modifiers, Builder], None]
@@ -23,6 +24,9 @@ def add_or_subtract(code: Modifiers, build: Builder) -> None:
     if "cc" in code.opcode:
         carry_chain(code, build)
         return
+    if code.last in _PAIRS:
+        packed(code, build)
+        return
     scalar = code.scalar(*_WORDS)
     saturate = code.flag("sat")
     code.finish()
@@ -33,6 +37,24 @@ def add_or_subtract(code: Modifiers, build: Builder) -> None:
         build.result(build.intrinsic(f"s{operation}.sat", a, b))
     else:
         build.result(build.binary(operation, a, b))
+
+
+def packed(code: Modifiers, build: Builder) -> None:
+    """`add`, `min`, `max` of two 16-bit integers in a register; `.relu` clamps `s16x2` at zero."""
+    operation = code.opcode[0]
+    signed = code.type_name(*_PAIRS).startswith("s")
+    clamps = operation != "add" and code.flag("relu")
+    code.finish()
+    if operation == "sub" or (clamps and not signed):
+        raise code.unsupported("no such instruction")
+    a, b = (build.bitcast(build.operand("b32"), "i16") for _ in range(2))
+    if operation == "add":
+        value = build.binary("add", a, b)
+    else:
+        value = build.intrinsic(f"{'s' if signed else 'u'}{operation}", a, b)
+    if clamps:
+        value = build.intrinsic("smax", value, build.constant(0, value))
+    build.result(build.bitcast(value, "i32"))
 
 
 def carry_chain(code: Modifiers, build: Builder) -> None:
@@ -158,6 +180,9 @@ def _unsigned_quotient(build: Builder, a: Value, b: Value) -> Value:
 
 def extremum(code: Modifiers, build: Builder) -> None:
     """`min`, `max` of integers."""
+    if code.last in _PAIRS:
+        packed(code, build)
+        return
     scalar = code.scalar(*_WORDS)
     code.finish()
     a, b = build.operand(scalar.register), build.operand(scalar.register)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from . import approximate, bitwise, compare, convert, extrema, floating, integer, shared
+from . import approximate, bitwise, compare, convert, extrema, floating, integer, mixed, shared
 from .builder import Builder, Definition
 from .opcode import Modifiers
 
-_FLOAT_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
+_FLOAT_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"))
 _INTEGER_DEFINERS = {
     **integer.DEFINERS,
     **bitwise.DEFINERS,
@@ -47,6 +47,8 @@ def define(opcode: tuple[str, ...], lanes: int) -> Definition:
     code = Modifiers(opcode)
     build = Builder(lanes)
     definer = approximate.definer(opcode)
+    if mixed.is_mixed(opcode):
+        definer = mixed.arithmetic
     if definer is None:
         floats = not _FLOAT_TYPES.isdisjoint(opcode)
         definer = (_FLOAT_DEFINERS if floats else _INTEGER_DEFINERS).get(opcode[0])

@@ -78,15 +78,19 @@ def define(opcode: tuple[str, ...]) -> Definition:
     build = Builder(LANES)
     if opcode[:3] != ("mma", "sync", "aligned"):
         raise code.unsupported("expected mma.sync.aligned")
-    shape = tuple(part for part in opcode[3:] if part not in ("row", "col"))
+    saturates = opcode[6:7] == ("satfinite",)
+    shape = (opcode[3], *opcode[6 + saturates :])
     if opcode[4:6] != ("row", "col"):
         raise code.unsupported("expected .row.col")
+    if saturates and not _is_integer(shape):
+        raise code.unsupported(".satfinite goes with integers")
     if shape in _SHAPES:
         _floating(build, _SHAPES[shape], shape[2], shape[1])
     elif shape == ("m8n8k4", "f64", "f64", "f64", "f64"):
         _double(build)
     elif _is_integer(shape):
-        _integer(build, 32 if shape[0] == "m16n8k32" else 16, shape[2] == "s8", shape[3] == "s8")
+        depth = int(shape[0].partition("k")[2])
+        _integer(build, depth, (shape[2] == "s8", shape[3] == "s8"), saturates)
     else:
         raise code.unsupported("unknown shape or types")
     return build.finish(f"alu.{'.'.join(opcode)}", attributes="noinline")
@@ -327,26 +331,34 @@ def _double(build: Builder) -> None:
         build.result(value)
 
 
-def _integer(build: Builder, depth: int, a_signed: bool, b_signed: bool) -> None:
-    """8-bit products added to 32-bit accumulators, wrapping."""
+def _integer(build: Builder, depth: int, signed: tuple[bool, bool], saturates: bool) -> None:
+    """8-bit products added to 32-bit accumulators, wrapping or saturating once.
+
+    The products alone never leave 32 bits.
+    """
     chunks = depth // 16
     rows = [build.operand("b32") for _ in range(2 * chunks)]
     columns = [build.operand("b32") for _ in range(chunks)]
-    results = [build.operand("b32") for _ in range(4)]
+    starts = [build.operand("b32") for _ in range(4)]
+    results = [build.constant(0, start) for start in starts]
     for chunk in range(chunks):
         for step in range(4):
             right = [
-                _bytes(build, columns[chunk], _from_column(step, odd), b_signed) for odd in range(2)
+                _bytes(build, columns[chunk], _from_column(step, odd), signed[1])
+                for odd in range(2)
             ]
             for half in range(2):
-                left = _bytes(build, rows[2 * chunk + half], _from_row(step), a_signed)
+                left = _bytes(build, rows[2 * chunk + half], _from_row(step), signed[0])
                 for odd in range(2):
                     index = 2 * half + odd
                     for x, y in zip(left, right[odd], strict=True):
                         product = build.binary("mul", x, y)
                         results[index] = build.binary("add", results[index], product)
-    for value in results:
-        build.result(value)
+    for start, total in zip(starts, results, strict=True):
+        if saturates:
+            build.result(build.intrinsic("sadd.sat", start, total))
+        else:
+            build.result(build.binary("add", start, total))
 
 
 def _bytes(build: Builder, register: Value, mask: Sequence[int], signed: bool) -> list[Value]:

@@ -113,30 +113,13 @@ def step_float(build: Builder, value: Value, error: Value, mode: str) -> Value:
     return build.bitcast(step(build, build.bits(value), error, mode), value.element)
 
 
-def add_doubles(build: Builder, a: Value, b: Value, mode: str) -> Value:
-    """The sum of two doubles rounded by `rz`, `rm`, `rp` or `odd`."""
+def add_to_odd(build: Builder, a: Value, b: Value) -> Value:
+    """The sum of two doubles rounded to odd."""
     total = build.binary("fadd", a, b)
     b_part = build.binary("fsub", total, a)
     a_part = build.binary("fsub", total, b_part)
     a_error, b_error = build.binary("fsub", a, a_part), build.binary("fsub", b, b_part)
-    error = build.binary("fadd", a_error, b_error)
-    if mode == "odd":
-        return step_float(build, total, error, mode)
-    return signed_zero(
-        build, a, b, step_float(build, total, _overflow(build, a, b, total, error), mode), mode
-    )
-
-
-def _overflow(build: Builder, a: Value, b: Value, total: Value, error: Value) -> Value:
-    """The error, made opposite to the sum where that overflowed."""
-    largest = build.constant(float("inf"), a)
-    finite = build.binary(
-        "and",
-        build.compare("olt", build.intrinsic("fabs", a), largest),
-        build.compare("olt", build.intrinsic("fabs", b), largest),
-    )
-    infinite = build.compare("oeq", build.intrinsic("fabs", total), largest)
-    return build.select(build.binary("and", finite, infinite), build.negate(total), error)
+    return step_float(build, total, build.binary("fadd", a_error, b_error), "odd")
 
 
 def signed_zero(build: Builder, a: Value, b: Value, total: Value, mode: str) -> Value:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from . import directed
 from .builder import Builder, Value, shared_name
 
 _EX2 = (
@@ -157,6 +158,7 @@ _FUNCTIONS: Mapping[str, Callable[[Builder], None]] = {
     "sin": sin,
     "cos": cos,
     "tanh": tanh,
+    **directed.FUNCTIONS,
 }
 _REQUIRES: Mapping[str, frozenset[str]] = {"tanh": frozenset(("ex2",))}
 
@@ -170,4 +172,5 @@ def function(name: str, lanes: int) -> str:
     """The IR of one function."""
     build = Builder(lanes)
     _FUNCTIONS[name](build)
-    return build.finish(shared_name(name, lanes), attributes="noinline").ir
+    attributes = "noinline strictfp" if name in directed.FUNCTIONS else "noinline"
+    return build.finish(shared_name(name, lanes), attributes=attributes).ir

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..ptx.model import Address, Instruction
+from ..ptx.model import Address, Instruction, Operand, Vector
 from . import shadow
 from .counts import count_access
 from .emit import Module, Writer
+from .generic import each_space
 from .lowering import Lowering, take_operands
-from .memory_ops import access_arguments
+from .memory_ops import access_arguments, address_of, arguments_at
 from .registers import element_type
 from .values import Value, constant, i32, vector
 from .windows import Access, each_window, host_addresses
@@ -36,6 +37,13 @@ _INTEGER = {
 }
 """LLVM's `atomicrmw` for a PTX operation and kind of type."""
 
+_PAIRS = ("f16x2", "bf16x2")
+_VECTORS = {
+    "v2": ("f16", "bf16", *_PAIRS, "f32"),
+    "v4": ("f16", "bf16", *_PAIRS, "f32"),
+    "v8": ("f16", "bf16"),
+}
+"""Types that vector additions have, by their length."""
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "bf16": 0x7FFF}
 
@@ -47,6 +55,9 @@ class Atomic:
     operation: str
     type: str
     space: str
+    """`global`, `shared`, or `generic`."""
+    count: int
+    """Elements of a vector operation, each of which is atomic by itself."""
     acquires: bool
     releases: bool
 
@@ -71,14 +82,51 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> None:
     expected = 2 if atomic.operation == "cas" else 1
     if not isinstance(place, Address) or len(values) < expected:
         raise lowering.unsupported(instruction, "its operands")
-    registers, writer = lowering.registers, lowering.writer
-    mask = registers.active(instruction)
-    arguments = access_arguments(lowering, instruction, atomic.space, place, mask)
-    given = [registers.read(value, atomic.element, lanes=True) for value in values[:expected]]
-    name = _warp_function(lowering.module, atomic)
-    old = writer.call(vector(atomic.element), name, *arguments, given[0], given[-1])
-    if returns:
-        registers.write(target, old, registers.guard(instruction))
+    elements = [_elements(lowering, instruction, v, atomic.count) for v in values[:expected]]
+    targets = _elements(lowering, instruction, target, atomic.count) if returns else []
+    registers = lowering.registers
+    results = []
+    for position in range(atomic.count):
+        given = [registers.read(e[position], atomic.element, lanes=True) for e in elements]
+        offset = place.offset + position * int(atomic.element[1:]) // 8
+        element = replace(place, offset=offset)
+        results.append(_operate(lowering, instruction, atomic, element, given[0], given[-1]))
+    for item, old in zip(targets, results, strict=False):
+        registers.write(item, old, registers.guard(instruction))
+
+
+def _elements(
+    lowering: Lowering, instruction: Instruction, operand: Operand, count: int
+) -> list[Operand]:
+    items = list(operand.items) if isinstance(operand, Vector) else [operand]
+    if len(items) != count:
+        raise lowering.unsupported(instruction, f"{len(items)} registers")
+    return items
+
+
+def _operate(
+    lowering: Lowering,
+    instruction: Instruction,
+    atomic: Atomic,
+    place: Address,
+    value: Value,
+    desired: Value,
+) -> Value:
+    """One atomic operation of every active lane; gives the old values."""
+    writer, module = lowering.writer, lowering.module
+    mask = lowering.registers.active(instruction)
+    type_ = vector(atomic.element)
+    if atomic.space != "generic":
+        arguments = access_arguments(lowering, instruction, atomic.space, place, mask)
+        return writer.call(type_, _warp_function(module, atomic), *arguments, value, desired)
+    result = writer.variable(constant(type_, 0))
+    addresses = address_of(lowering, place, "i64")
+    for space, places, lanes in each_space(writer, addresses, mask, "shared"):
+        name = _warp_function(module, replace(atomic, space=space))
+        arguments = arguments_at(lowering, instruction, space, places, lanes)
+        found = writer.call(type_, name, *arguments, value, desired)
+        writer.store(writer.select(lanes, found, writer.load(type_, result)), result)
+    return writer.load(type_, result)
 
 
 def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
@@ -86,9 +134,14 @@ def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
     _, *modifiers, type_ = instruction.opcode
     spaces = [m for m in modifiers if m in _SPACES]
     orders = [m for m in modifiers if m in _ORDERS] or ["relaxed"]
-    known = (*_SPACES, *_ORDERS, *_SCOPES, *_HINTS)
+    counts = [m for m in modifiers if m in _VECTORS]
+    known = (*_SPACES, *_ORDERS, *_SCOPES, *_HINTS, *_VECTORS)
     operations = [m for m in modifiers if m not in known]
-    if len(spaces) != 1 or len(operations) != 1:
+    if len(spaces) > 1 or len(operations) != 1 or len(counts) > 1:
+        raise lowering.unsupported(instruction)
+    if counts and (
+        operations != ["add"] or type_ not in _VECTORS[counts[0]] or spaces != ["global"]
+    ):
         raise lowering.unsupported(instruction)
     operation = operations[0]
     integer = (operation, type_[0]) in _INTEGER and type_[1:] in ("32", "64")
@@ -100,7 +153,8 @@ def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
     return Atomic(
         operation=operation,
         type=type_,
-        space=spaces[0].split("::")[0],
+        space=spaces[0].split("::")[0] if spaces else "generic",
+        count=int(counts[0][1:]) if counts else 1,
         acquires=order in ("acquire", "acq_rel"),
         releases=order in ("release", "acq_rel"),
     )

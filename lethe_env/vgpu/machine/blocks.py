@@ -8,10 +8,10 @@ there. So lanes meet again where their paths do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..ptx.flow import Flow
-from ..ptx.model import Instruction, Kernel, Symbol, UnsupportedError
+from ..ptx.model import Instruction, Kernel, Symbol, UnsupportedError, Vector
 from .emit import Writer
 from .registers import Registers
 from .values import Value, i32, is_vector
@@ -41,14 +41,30 @@ def write_blocks(
         control.open(number)
         enter(number)
         body = kernel.body[block.start : block.stop]
-        branch = body[-1] if body and body[-1].opcode[0] in {"bra", *_LEAVING} else None
+        branch = body[-1] if body and body[-1].opcode[0] in {"bra", "brx", *_LEAVING} else None
         for instruction in body:
             if instruction is not branch or instruction.opcode[0] == "trap":
                 lower(instruction)
-        if branch is None and body and body[-1].opcode[0] == "brx":
-            raise UnsupportedError("an indexed branch", body[-1].name, body[-1].location)
-        control.close(number, branch)
+        if branch is not None and branch.opcode[0] == "brx":
+            control.close_indexed(number, branch, _table(kernel, flow, branch))
+        else:
+            control.close(number, branch)
     control.end()
+
+
+def _table(kernel: Kernel, flow: Flow, branch: Instruction) -> list[int | None]:
+    """Where `brx.idx` goes by its index; an index beyond the table, which PTX leaves open, leaves.
+
+    Raises:
+        UnsupportedError: the branch has a guard.
+    """
+    _, table = branch.operands
+    if branch.predicate is not None or branch.opcode[1:] not in (("idx",), ("idx", "uni")):
+        raise UnsupportedError("an indexed branch of this form", branch.name, branch.location)
+    starts = {block.start: number for number, block in enumerate(flow.blocks)}
+    items = table.items if isinstance(table, Vector) else ()
+    labels = [item.name for item in items if isinstance(item, Symbol)]
+    return [starts.get(kernel.labels[label]) for label in labels]
 
 
 def _targets(flow: Flow, number: int, branch: Instruction | None) -> tuple[int | None, int | None]:
@@ -84,6 +100,10 @@ class _Plain:
             self._writer.jump(_label(taken))
         else:
             self._writer.branch(guard, _label(taken), _label(passed))
+
+    def close_indexed(self, number: int, branch: Instruction, table: Sequence[int | None]) -> None:
+        index = self._registers.read(branch.operands[0], "i32")
+        self._writer.switch(index, [_label(target) for target in table], "leave")
 
     def end(self) -> None:
         self._writer.label("leave")
@@ -123,11 +143,24 @@ class _Masked:
             bits = self._guard_bits(guard)
             self._send(taken, writer.both(bits, self._lanes))
             self._send(passed, writer.both(writer.invert(bits), self._lanes))
+        self._go_on(number, (taken, passed))
+
+    def close_indexed(self, number: int, branch: Instruction, table: Sequence[int | None]) -> None:
+        writer = self._writer
+        index = self._registers.read(branch.operands[0], "i32", lanes=True)
+        for position, target in enumerate(table):
+            bits = writer.bits(writer.compare("eq", index, position))
+            self._send(target, writer.both(bits, self._lanes))
+        self._go_on(number, table)
+
+    def _go_on(self, number: int, targets: Sequence[int | None]) -> None:
+        """Back to the first target whose lanes wait, or else to the next block."""
+        writer = self._writer
         writer.jump(f"next.{number}")
         writer.label(f"next.{number}")
         following = number + 1
         after = f"visit.{following}" if following < len(self._flow.blocks) else "leave"
-        for target in sorted({t for t in (taken, passed) if t is not None and t <= number}):
+        for target in sorted({t for t in targets if t is not None and t <= number}):
             stay = writer.name("stay")
             back = writer.compare("ne", writer.load("i32", self._waiting[target]), 0)
             writer.branch(back, f"visit.{target}", stay)

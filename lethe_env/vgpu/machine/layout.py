@@ -12,7 +12,10 @@ VARIABLES_WINDOW = 1 << 16
 """Window number of the kernel's own `.global` and `.const` variables."""
 
 LOCAL_WINDOW = VARIABLES_WINDOW + 1
-"""Window number of generic addresses of local memory, which only calls may follow."""
+"""Window number of generic addresses of local memory."""
+
+SHARED_WINDOW = LOCAL_WINDOW + 1
+"""Window number of generic addresses of a block's shared memory."""
 
 WINDOW_BITS = 40
 
@@ -96,9 +99,14 @@ class Fiber(ctypes.Structure):
 
 
 class Barrier(ctypes.Structure):
-    """A named barrier: threads that have arrived, and how often it was passed."""
+    """A named barrier: threads that have arrived, how often it was passed, and votes cast at it."""
 
-    _fields_ = (("arrived", c_uint32), ("generation", c_uint32))
+    _fields_ = (
+        ("arrived", c_uint32),
+        ("generation", c_uint32),
+        ("votes", c_uint32 * 2),
+        ("voters", c_uint32 * 2),
+    )
 
 
 class Copy(ctypes.Structure):

@@ -20,7 +20,7 @@ from ..ptx.model import (
     Vector,
 )
 from .emit import Module, Writer
-from .layout import LOCAL_WINDOW, VARIABLES_WINDOW, WINDOW_BITS
+from .layout import VARIABLES_WINDOW, WINDOW_BITS
 from .registers import Registers, element_type
 from .values import LANES, Value, i32, struct_type, vector
 
@@ -79,8 +79,10 @@ def lower_arithmetic(lowering: Lowering, instruction: Instruction) -> None:
     guard = registers.guard(instruction)
     scalar = all(registers.is_uniform(Register(name)) for name in reads(instruction))
     lanes = 1 if scalar else LANES
-    dual = ("dual",) if len(targets) == 2 else ()
-    definition = _defined(instruction, library.define, (*instruction.opcode, *dual), lanes)
+    form = ("dual",) if len(targets) == 2 else ()
+    if instruction.opcode[0] in ("min", "max") and len(sources) == 3:
+        form = ("triple",)
+    definition = _defined(instruction, library.define, (*instruction.opcode, *form), lanes)
     if len(definition.operand_types) == len(sources) + 1:
         sources.append(Register(CARRY))
     if len(definition.result_types) == len(targets) + 1:
@@ -131,18 +133,6 @@ def lower_move(lowering: Lowering, instruction: Instruction) -> None:
     for position, item in enumerate(target.items):
         moved = writer.shift_right(value, position * width) if position else value
         registers.write(item, writer.resize(moved, f"i{width}"), guard)
-
-
-def lower_address_conversion(lowering: Lowering, instruction: Instruction) -> None:
-    """Write `cvta`: global addresses are the generic ones; local memory has a window of its own."""
-    target, source = take_operands(instruction, 2)
-    registers = lowering.registers
-    value = registers.read(source, element_type(instruction.opcode[-1]))
-    if instruction.opcode == ("cvta", "local", "u64"):
-        value = lowering.writer.add(value, LOCAL_WINDOW << WINDOW_BITS)
-    elif "global" not in instruction.opcode:
-        raise unsupported(instruction)
-    registers.write(target, value, registers.guard(instruction))
 
 
 def _packed(lowering: Lowering, source: Vector, element: str, lanes: bool) -> Value:

@@ -6,6 +6,7 @@ import ctypes
 
 from ..ptx.model import Address, Instruction, Operand, Register, Symbol, Vector
 from .access import loader, storer
+from .generic import each_space
 from .host_access import reader, result_types, writer_of
 from .layout import Context, Site
 from .lowering import Lowering, take_operands
@@ -37,7 +38,10 @@ _ORDERING = frozenset(("volatile", "weak", "relaxed", "acquire", "release")) | _
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release"))
 _FENCES = frozenset(("sc", "acq_rel", "acquire", "release", "gl")) | _SCOPES
 
-_COUNTS = {"v2": 2, "v4": 4}
+_COUNTS = {"v2": 2, "v4": 4, "v8": 8}
+_MOST_BITS = {"global": 256}
+"""Widest access to a state space, in bits per lane; 128 elsewhere."""
+
 _SPACES = frozenset(("global", "shared", "shared::cta", "param", "const", "local"))
 
 
@@ -54,18 +58,45 @@ def lower_load(lowering: Lowering, instruction: Instruction) -> None:
     registers, writer = lowering.registers, lowering.writer
     mask = registers.active(instruction)
     old = [_previous(lowering, instruction, item, width) for item in targets]
+    addresses = address_of(lowering, source, address_width(space))
+    if space == "generic":
+        results = [writer.variable(value) for value in old]
+        for part, places, lanes in each_space(writer, addresses, mask, "shared", "local"):
+            current = [
+                writer.load(value.type, place) for value, place in zip(old, results, strict=True)
+            ]
+            loaded = _load(lowering, instruction, part, places, lanes, current)
+            for place, value in zip(results, loaded, strict=True):
+                writer.store(value, place)
+        values = [writer.load(value.type, place) for value, place in zip(old, results, strict=True)]
+    else:
+        values = _load(lowering, instruction, space, addresses, mask, old)
+    for item, value in zip(targets, values, strict=True):
+        _write_loaded(lowering, instruction, item, value)
+
+
+def _load(
+    lowering: Lowering,
+    instruction: Instruction,
+    space: str,
+    addresses: Value,
+    mask: Value,
+    old: list[Value],
+) -> list[Value]:
+    """Load from one state space; lanes that are off keep `old`."""
+    writer, count = lowering.writer, len(old)
+    width = int(element_of(old[0].type)[1:])
     types = result_types(width, count)
     if space in ("local", "param"):
-        places = local_addresses(lowering, source)
         name = reader(lowering.module, width, count)
+        places = local_addresses(lowering, addresses)
         result = writer.call(struct_type(types), name, places, mask, *old)
     else:
-        arguments = access_arguments(lowering, instruction, space, source, mask)
+        arguments = arguments_at(lowering, instruction, space, addresses, mask)
         ordered = not _ORDERED.isdisjoint(instruction.opcode)
         name = loader(lowering.module, width, count, ordered)
         result = writer.call(struct_type(types), name, *arguments, *old)
-    for item, value in zip(targets, writer.unpack(result, types), strict=True):
-        _write_loaded(lowering, instruction, item, value)
+    return writer.unpack(result, types)
 
 
 def lower_store(lowering: Lowering, instruction: Instruction) -> None:
@@ -78,16 +109,35 @@ def lower_store(lowering: Lowering, instruction: Instruction) -> None:
     mask = registers.active(instruction)
     items = _items(lowering, instruction, source, count)
     values = [registers.read(item, f"i{width}", lanes=True) for item in items]
+    addresses = address_of(lowering, target, address_width(space))
+    if space == "generic":
+        for part, places, lanes in each_space(writer, addresses, mask, "shared", "local"):
+            _store(lowering, instruction, part, places, lanes, values)
+    elif space == "const":
+        raise lowering.unsupported(instruction)
+    else:
+        _store(lowering, instruction, space, addresses, mask, values)
+
+
+def _store(
+    lowering: Lowering,
+    instruction: Instruction,
+    space: str,
+    addresses: Value,
+    mask: Value,
+    values: list[Value],
+) -> None:
+    """Store to one state space."""
+    writer, count = lowering.writer, len(values)
+    width = int(element_of(values[0].type)[1:])
     if space in ("local", "param"):
         name = writer_of(lowering.module, width, count)
-        writer.call("void", name, local_addresses(lowering, target), mask, *values)
-    elif space in ("global", "shared"):
-        arguments = access_arguments(lowering, instruction, space, target, mask)
-        ordered = not _ORDERED.isdisjoint(instruction.opcode)
-        name = storer(lowering.module, width, count, ordered)
-        writer.call("void", name, *arguments, *values)
-    else:
-        raise lowering.unsupported(instruction)
+        writer.call("void", name, local_addresses(lowering, addresses), mask, *values)
+        return
+    arguments = arguments_at(lowering, instruction, space, addresses, mask)
+    ordered = not _ORDERED.isdisjoint(instruction.opcode)
+    name = storer(lowering.module, width, count, ordered)
+    writer.call("void", name, *arguments, *values)
 
 
 def decode(lowering: Lowering, instruction: Instruction) -> tuple[str, int, int]:
@@ -101,12 +151,10 @@ def decode(lowering: Lowering, instruction: Instruction) -> tuple[str, int, int]
             count = _COUNTS[modifier]
         elif modifier not in _PERFORMANCE_ONLY | _ORDERING:
             raise lowering.unsupported(instruction)
-    if not space:
-        raise lowering.unsupported(instruction, "generic addresses")
     width = int(element_type(type_)[1:])
-    if width * count > 128 or width < 8:
+    if width * count > _MOST_BITS.get(space, 128) or width < 8:
         raise lowering.unsupported(instruction)
-    return space, count, width
+    return space or "generic", count, width
 
 
 def address_of(lowering: Lowering, source: Address, element: str) -> Value:
@@ -118,29 +166,41 @@ def address_of(lowering: Lowering, source: Address, element: str) -> Value:
     return base if is_vector(base.type) else writer.splat(base)
 
 
+def address_width(space: str) -> str:
+    """The integer type of addresses within a state space."""
+    return "i32" if space == "shared" else "i64"
+
+
 def access_arguments(
     lowering: Lowering, instruction: Instruction, space: str, source: Address, mask: Value
 ) -> list[Value]:
     """The arguments that every memory function begins with: see `windows.Access`."""
+    addresses = address_of(lowering, source, address_width(space))
+    return arguments_at(lowering, instruction, space, addresses, mask)
+
+
+def arguments_at(
+    lowering: Lowering, instruction: Instruction, space: str, addresses: Value, mask: Value
+) -> list[Value]:
+    """`access_arguments` for addresses that are known already."""
     writer, context = lowering.writer, lowering.context
     site = lowering.site(instruction)
     if space == "shared":
-        addresses = writer.resize(address_of(lowering, source, "i32"), "i64")
+        addresses = writer.resize(addresses, "i64")
         window = writer.field(context, Context, "shared_window")
     else:
-        addresses = address_of(lowering, source, "i64")
         size = f"[{ctypes.sizeof(Site)} x i8]"
         window = writer.item(lowering.site_table, size, writer.resize(site, "i64"))
     return [addresses, mask, window, site, context]
 
 
-def local_addresses(lowering: Lowering, source: Address) -> Value:
-    """Host addresses in the lanes' own memory."""
+def local_addresses(lowering: Lowering, offsets: Value) -> Value:
+    """Host addresses in the lanes' own memory, from `i64` offsets."""
     writer, depot = lowering.writer, lowering.depot
     start = writer.splat(writer.cast("ptrtoint", depot, "i64"))
     own = [lane * lowering.depot_bytes for lane in range(LANES)]
     lanes = writer.add(start, constants("i64", own))
-    return writer.add(lanes, writer.resize(address_of(lowering, source, "i64"), "i64"))
+    return writer.add(lanes, offsets)
 
 
 def lower_fence(lowering: Lowering, instruction: Instruction) -> None:

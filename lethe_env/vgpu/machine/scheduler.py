@@ -74,7 +74,7 @@ def barrier(module: Module) -> str:
     def build(
         writer: Writer, context: Value, fiber: Value, number: Value, threads: Value, wait: Value
     ) -> None:
-        own = _barrier_at(writer, context, number)
+        own = barrier_at(writer, context, number)
         arrived = writer.add(writer.read(own, Barrier, "arrived"), 32)
         generation = writer.read(own, Barrier, "generation")
         complete = writer.compare("uge", arrived, threads)
@@ -93,7 +93,8 @@ def barrier(module: Module) -> str:
     return module.function("warp.barrier", "void", [*parameters, ("i1", "wait")], build)
 
 
-def _barrier_at(writer: Writer, context: Value, number: Value) -> Value:
+def barrier_at(writer: Writer, context: Value, number: Value) -> Value:
+    """The `Barrier` of a number."""
     barriers = writer.read(context, Context, "barriers")
     index = writer.both(writer.resize(number, "i64"), BARRIERS - 1)
     return writer.item(barriers, _bytes(Barrier), index)
@@ -206,7 +207,7 @@ def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Va
     with writer.when(writer.invert(writer.either(stopped, done))):
         writer.store(writer.add(writer.load("i32", live), 1), live)
         number = writer.read(fiber, Fiber, "waiting")
-        own = _barrier_at(writer, context, writer.sub(number, 1))
+        own = barrier_at(writer, context, writer.sub(number, 1))
         same = writer.compare(
             "eq", writer.read(own, Barrier, "generation"), writer.read(fiber, Fiber, "generation")
         )

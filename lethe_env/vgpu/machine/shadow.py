@@ -51,10 +51,17 @@ def granule_bits(kernel: Kernel, space: str) -> int:
     widths = [4]
     for instruction in kernel.body:
         opcode = instruction.opcode
-        if opcode[0] in ("ld", "st", "atom", "red") and space in opcode:
+        if opcode[0] in ("ld", "st", "atom", "red") and _may_access(opcode, space):
             bits = int(element_type(opcode[-1])[1:])
             widths.append(bits // 8)
     return min(widths).bit_length() - 1
+
+
+def _may_access(opcode: tuple[str, ...], space: str) -> bool:
+    """Whether an opcode names the state space, or none."""
+    named = [part.split("::")[0] for part in opcode]
+    named = [part for part in named if part in ("global", "shared", "local", "param", "const")]
+    return named in ([], [space])
 
 
 def before_load(

@@ -13,17 +13,19 @@ from .async_copies import lower_async
 from .atomics import lower_atomic
 from .blocks import write_blocks
 from .emit import Module, Writer
+from .generic import lower_address_conversion, lower_space_test
 from .layout import Context
 from .lowering import (
     WARP,
     Lowering,
-    lower_address_conversion,
     lower_arithmetic,
     lower_mma,
     lower_move,
+    unsupported,
     variable_layout,
 )
 from .matrix_ops import lower_load_matrix
+from .matrix_stores import lower_store_matrix
 from .registers import Registers
 from .scheduler import write_entry
 from .values import LANES, Value
@@ -42,6 +44,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "cvta": lower_address_conversion,
     "elect": warp_ops.lower_elect,
     "fence": memory_ops.lower_fence,
+    "isspacep": lower_space_test,
     "ld": memory_ops.lower_load,
     "ldmatrix": lower_load_matrix,
     "match": warp_ops.lower_match,
@@ -55,6 +58,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "redux": warp_ops.lower_redux,
     "shfl": warp_ops.lower_shuffle,
     "st": memory_ops.lower_store,
+    "stmatrix": lower_store_matrix,
     "trap": warp_ops.lower_trap,
     "vote": warp_ops.lower_vote,
 }
@@ -118,7 +122,13 @@ def _write_warp(
     )  # fmt: skip
 
     def lower(instruction: Instruction) -> None:
-        _LOWER.get(instruction.opcode[0], lower_arithmetic)(lowering, instruction)
+        write = _LOWER.get(instruction.opcode[0], lower_arithmetic)
+        try:
+            write(lowering, instruction)
+        except UnsupportedError as error:
+            if error.location is not None or instruction.location is None:
+                raise
+            raise unsupported(instruction, str(error)) from error
 
     def enter(number: int) -> None:
         executions = writer.read(context, Context, "executions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ptx.model import Dual, Immediate, Instruction, Operand
+from .barrier_votes import lower_vote as lower_barrier_vote
 from .emit import Module, Writer
 from .layout import BARRIERS, STOPS, Context
 from .lowering import Lowering, take_operands
@@ -30,16 +31,21 @@ def lower_barrier(lowering: Lowering, instruction: Instruction) -> None:
     modifiers = [m for m in instruction.opcode[1:] if m not in ("cta", "aligned")]
     if modifiers == ["warp", "sync"]:
         return
-    if modifiers not in (["sync"], ["arrive"]):
+    votes = modifiers[:1] == ["red"]
+    if modifiers not in (["sync"], ["arrive"]) and not votes:
         raise lowering.unsupported(instruction)
-    number, *rest = take_operands(instruction, 1, more=True)
+    number, *rest = take_operands(instruction, 1 + votes, more=True)[votes:]
     if isinstance(number, Immediate) and not 0 <= number.value < BARRIERS:
         raise lowering.unsupported(instruction, f"barrier {number.value}")
     registers, writer = lowering.registers, lowering.writer
-    if not all(registers.is_uniform(operand) for operand in instruction.operands):
+    counted = (number, *rest[: len(rest) - votes])
+    if not all(registers.is_uniform(operand) for operand in counted):
         raise lowering.unsupported(instruction, "a barrier that differs between lanes")
-    threads = registers.read(rest[0], "i32") if rest else i32(lowering.kernel.threads)
     _report_missing_lanes(lowering, instruction)
+    if votes:
+        lower_barrier_vote(lowering, instruction, modifiers[1:])
+        return
+    threads = registers.read(rest[0], "i32") if rest else i32(lowering.kernel.threads)
     wait = constant("i1", int(modifiers == ["sync"]))
     which = registers.read(number, "i32")
     active = writer.any(registers.active(instruction))
@@ -173,8 +179,11 @@ def lower_vote(lowering: Lowering, instruction: Instruction) -> None:
 
 
 def lower_redux(lowering: Lowering, instruction: Instruction) -> None:
-    """Write `redux.sync` of integers."""
+    """Write `redux.sync`."""
     target, source, members = take_operands(instruction, 3)
+    if instruction.opcode[-1] == "f32":
+        _reduce_floats(lowering, instruction, target, source, members)
+        return
     reduction = _REDUCTIONS.get(instruction.opcode[2:])
     if instruction.opcode[1] != "sync" or reduction is None:
         raise lowering.unsupported(instruction)
@@ -184,6 +193,36 @@ def lower_redux(lowering: Lowering, instruction: Instruction) -> None:
     value = registers.read(source, "i32", lanes=True)
     value = writer.select(taking, value, constant(_WORDS, neutral))
     result = writer.call("i32", f"llvm.vector.reduce.{operation}.v32i32", value)
+    registers.write(target, result, registers.guard(instruction))
+
+
+def _reduce_floats(
+    lowering: Lowering,
+    instruction: Instruction,
+    target: Operand,
+    source: Operand,
+    members: Operand,
+) -> None:
+    """`redux.sync.min` and `max` of f32: a NaN is dropped, or propagated with `.NaN`."""
+    modifiers = [part for part in instruction.opcode[1:-1] if part not in ("abs", "NaN")]
+    if modifiers not in (["sync", "min"], ["sync", "max"]):
+        raise lowering.unsupported(instruction)
+    registers, writer = lowering.registers, lowering.writer
+    propagates = "NaN" in instruction.opcode
+    neutral = {"min": 0x7F800000, "max": 0xFF800000}[modifiers[1]] if propagates else 0x7FFFFFFF
+    taking = writer.mask(_participants(lowering, instruction, members))
+    bits = registers.read(source, "i32", lanes=True)
+    if "abs" in instruction.opcode:
+        bits = writer.both(bits, 0x7FFFFFFF)
+    bits = writer.select(taking, bits, constant(_WORDS, neutral))
+    value = writer.cast("bitcast", bits, vector("float"))
+    name = f"llvm.{modifiers[1]}imum{'' if propagates else 'num'}.v32f32"
+    for step in (16, 8, 4, 2, 1):
+        other = writer.shuffle(value, [lane ^ step for lane in range(LANES)])
+        value = writer.call(vector("float"), name, value, other)
+    ordered = writer.op(vector("i1"), f"fcmp ord {value}, {value.text}")
+    result = writer.cast("bitcast", value, _WORDS)
+    result = writer.select(ordered, result, constant(_WORDS, 0x7FFFFFFF))
     registers.write(target, result, registers.guard(instruction))
 
 

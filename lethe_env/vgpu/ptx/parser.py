@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from .body import Body, symbols
 from .declarations import parameters, variable
+from .inlining import Function, inlined
 from .lexer import Cursor, tokens
 from .model import Kernel, UnsupportedError, Variable
 from .operands import integer_value
@@ -20,8 +21,9 @@ _HINTS = (".minnctapersm", ".maxnreg", ".maxnctapersm")
 def parse(text: str) -> Kernel:
     """The one kernel of a PTX module.
 
-    Functions are declared or defined without being kept: a `call` names them by a `Symbol`. The
-    targets of `brx.idx` stand in its second operand as a `Vector` of labels.
+    Calls of functions that the module defines are replaced by their bodies; other functions are
+    named by a `Symbol`. The targets of `brx.idx` stand in its second operand as a `Vector` of
+    labels.
 
     Raises:
         UnsupportedError: a directive, a literal or a name that this parser does not know, or a
@@ -37,6 +39,7 @@ class _Module:
         self._sources = sources
         self._target = ""
         self._functions: set[str] = set()
+        self._defined: dict[str, Function] = {}
         self._variables: dict[str, Variable] = {}
         self._kernel: Kernel | None = None
 
@@ -45,7 +48,8 @@ class _Module:
             self._declaration()
         if self._kernel is None:
             raise UnsupportedError("PTX without an entry point")
-        kernel = replace(self._kernel, variables=self._variables | dict(self._kernel.variables))
+        kernel = inlined(self._kernel, self._defined)
+        kernel = replace(kernel, variables=self._variables | dict(kernel.variables))
         _check_names(kernel, self._functions)
         return kernel
 
@@ -64,7 +68,7 @@ class _Module:
             case ".section":
                 self._skip_section()
             case ".func":
-                self._skip_function()
+                self._read_function()
             case ".entry":
                 self._read_entry()
             case ".global" | ".const" | ".shared":
@@ -89,17 +93,21 @@ class _Module:
         self._cursor.expect_kind("directive")
         self._cursor.skip_braces()
 
-    def _skip_function(self) -> None:
+    def _read_function(self) -> None:
         cursor = self._cursor
         cursor.expect(".func")
-        if cursor.accept("("):
-            _skip_to(cursor, ")")
-        self._functions.add(cursor.expect_kind("name"))
-        if cursor.accept("("):
-            _skip_to(cursor, ")")
+        returns = parameters(cursor)
+        name = cursor.expect_kind("name")
+        self._functions.add(name)
+        found = parameters(cursor)
         cursor.accept(".noreturn")
-        if not cursor.accept(";"):
-            cursor.skip_braces()
+        if cursor.accept(";"):
+            return
+        cursor.expect("{")
+        body = Body(cursor, self._sources, found)
+        body.parse()
+        code = body.kernel(name, self._target, 0)
+        self._defined[name] = Function(body=code, returns=returns)
 
     def _read_entry(self) -> None:
         if self._kernel is not None:
@@ -152,9 +160,3 @@ def _sizes(cursor: Cursor) -> Iterator[int]:
     while cursor.peek().kind == "integer":
         yield integer_value(cursor.take().text)
         cursor.accept(",")
-
-
-def _skip_to(cursor: Cursor, close: str) -> None:
-    while not cursor.accept(close):
-        if cursor.take().kind == "end":
-            raise cursor.unexpected(f"`{close}`")

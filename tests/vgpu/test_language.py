@@ -1,0 +1,96 @@
+"""Triton's language runs right on every architecture, so the architectures agree."""
+
+import pytest
+import torch
+import triton
+
+from lethe_env.kernels.controls import HONEST
+from lethe_env.tasks.catalog import find_task
+from lethe_env.tasks.inputs import draw_inputs
+from lethe_env.tasks.probe import Probe
+from lethe_env.tasks.reference import task_reference
+from lethe_env.vgpu.cache import ObjectCache
+from lethe_env.vgpu.driver import VirtualDriver
+from lethe_env.vgpu.ptx.model import UnsupportedError
+
+from . import language
+
+ARCHITECTURES = (80, 90, 100)
+SLOW = {"matmul", "causal_attention", "causal_attention_skipping", "linear_gelu", "max_pool2d"}
+SLOW |= {"cross_entropy", "causal_conv1d", "layer_norm", "argmax", "variance", "log_softmax"}
+"""Honest kernels that take seconds to compile; they are left to `--all-architectures`."""
+TENSOR_MAPS = {"tensor_descriptors", "device_descriptors"}
+"""From sm_90 on these become copies by the tensor memory accelerator."""
+
+
+@pytest.fixture
+def activate(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("vgpu")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+    monkeypatch.setattr(triton.runtime.driver, "_active", None)
+
+    def start(architecture):
+        kernels = [k for k in vars(language).values() if isinstance(k, triton.JITFunction)]
+        for kernel in kernels:
+            kernel.device_caches.clear()
+        translate = ObjectCache(folder / "objects")
+        driver = VirtualDriver(architecture=architecture, translate=translate)
+        driver.activate()
+        return driver.session
+
+    return start
+
+
+@pytest.fixture
+def everywhere(request):
+    return request.config.getoption("--all-architectures")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", language.CASES)
+def test_the_language(activate, everywhere, name, architecture):
+    if architecture == 90 and name not in language.DIFFERENT_ON_90 and not everywhere:
+        pytest.skip("the same instructions as for sm_80; --all-architectures runs it")
+    session = activate(architecture)
+    if name == "fp8_e4m3" and architecture == 80:
+        with pytest.raises(triton.CompilationError, match="fp8e4nv not supported"):
+            language.CASES[name]()
+        return
+    if name in TENSOR_MAPS and architecture > 80:
+        with pytest.raises(UnsupportedError, match=r"language\.py:\d+") as refusal:
+            language.CASES[name]()
+        assert refusal.value.opcode
+        return
+    found, expected = language.CASES[name]()
+    assert torch.equal(found, expected)
+    assert session.take_findings() == []
+
+
+def output_of(control, folder):
+    """What a candidate gives at its task's small shape."""
+    path = folder / f"{control.name}.py"
+    path.write_text(control.source())
+    names = {"__name__": control.name, "__file__": str(path)}
+    exec(compile(control.source(), str(path), "exec"), names)
+    task = find_task(control.task)
+    probe = Probe(sizes=task.family.base)
+    arguments = task_reference(task, probe.sizes).get_init_inputs()
+    torch.manual_seed(0)
+    model = names["ModelNew"](*arguments)
+    with torch.no_grad():
+        return model(*draw_inputs(task, probe))
+
+
+@pytest.mark.parametrize("control", HONEST, ids=lambda control: control.name)
+def test_honest_kernels_agree_on_all_architectures(activate, everywhere, tmp_path, control):
+    if control.name in SLOW and not everywhere:
+        pytest.skip("takes seconds; --all-architectures runs it")
+    outputs = []
+    for architecture in ARCHITECTURES:
+        session = activate(architecture)
+        found = output_of(control, tmp_path)
+        outputs.append(found if isinstance(found, tuple) else (found,))
+        assert session.take_findings() == []
+    for other in outputs[1:]:
+        assert all(map(torch.equal, outputs[0], other))
