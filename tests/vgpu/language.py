@@ -1,4 +1,4 @@
-"""Small kernels that use, together, every part of Triton's language; each tells what it should give.
+"""Small kernels that use, together, all of Triton's language; each tells what it should give.
 
 A case is a function without arguments that launches on the active driver and returns what the
 kernel left and what it should have left, as tensors that are to be equal bit by bit.
