@@ -77,8 +77,9 @@ def compare(
 
 
 def _quiet() -> None:
-    """One thread in each process, since spinning threads cost more than they give to so small a
-    model, and no word from the libraries that train.
+    """One thread in each process, and no word from the libraries that train.
+
+    Spinning threads cost more than they give to so small a model.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
