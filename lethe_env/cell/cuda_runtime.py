@@ -1,7 +1,8 @@
 """Stand-ins for `torch.cuda` and Triton's driver where there is no CUDA.
 
-The figures are those of an H100 SXM (NVIDIA H100 data sheet and CUDA C++ programming guide,
-table of technical specifications for compute capability 9.0).
+The figures are those of an A100 SXM, whose code the virtual GPU runs (NVIDIA A100 data sheet and
+architecture white paper; CUDA C++ Programming Guide, technical specifications for compute
+capability 8.0).
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from triton.backends.compiler import GPUTarget
 
 from .cuda_stand_in import DEVICE, HOST, mark, set_default_device
 
-CAPABILITY = (9, 0)
+CAPABILITY = (8, 0)
 _ARCHITECTURE = 10 * CAPABILITY[0] + CAPABILITY[1]
-_SHARED_MEMORY_BYTES = 232448
+_SHARED_MEMORY_BYTES = 166912
 _PROPERTIES = SimpleNamespace(
-    name="NVIDIA H100 80GB HBM3",
+    name="NVIDIA A100-SXM4-80GB",
     major=CAPABILITY[0],
     minor=CAPABILITY[1],
     total_memory=80 << 30,
-    multi_processor_count=132,
+    multi_processor_count=108,
     warp_size=32,
     max_threads_per_block=1024,
     max_threads_per_multi_processor=2048,
     regs_per_multiprocessor=65536,
     shared_memory_per_block=49152,
     shared_memory_per_block_optin=_SHARED_MEMORY_BYTES,
-    shared_memory_per_multiprocessor=233472,
-    L2_cache_size=50 << 20,
+    shared_memory_per_multiprocessor=167936,
+    L2_cache_size=40 << 20,
     is_integrated=0,
     is_multi_gpu_board=0,
     gcnArchName="",
@@ -131,8 +132,8 @@ class Driver:
             "max_num_regs": _PROPERTIES.regs_per_multiprocessor,
             "multiprocessor_count": _PROPERTIES.multi_processor_count,
             "warpSize": _PROPERTIES.warp_size,
-            "sm_clock_rate": 1980000,
-            "mem_clock_rate": 2619000,
+            "sm_clock_rate": 1410000,
+            "mem_clock_rate": 1593000,
             "mem_bus_width": 5120,
         }
 
@@ -147,12 +148,12 @@ def _constant(value: Any) -> Callable[..., Any]:
 
 
 def install_driver(architecture: int = _ARCHITECTURE) -> None:
-    """Give Triton a driver for a device of this architecture (90 for compute capability 9.0)."""
+    """Give Triton a driver for a device of this architecture (80 for compute capability 8.0)."""
     triton.runtime.driver.set_active(Driver(GPUTarget("cuda", architecture, 32)))
 
 
 def install_runtime() -> None:
-    """Make `torch.cuda` in this process answer as if there were one H100."""
+    """Make `torch.cuda` in this process answer as if there were one A100."""
     stream = Stream()
     replacements: dict[str, Any] = {
         "is_available": _constant(True),

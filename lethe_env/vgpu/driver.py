@@ -30,6 +30,8 @@ ARCHITECTURES = {80: "A100", 90: "H100", 100: "B200"}
 SHARED_MEMORY_BYTES = 232448
 """Most dynamic shared memory of a block. That of compute capability 9.0 and 10.0 whatever the code
 is compiled for: what a kernel may use on which target is judged from its resources."""
+_BUS_BITS = 5120
+"""Width of the memory bus, by which Triton turns a clock into a bandwidth."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 MAXIMAL_THREADS = 1024
 
@@ -322,8 +324,8 @@ class VirtualDriver(DriverBase):
             "multiprocessor_count": self.target.multiprocessors,
             "warpSize": 32,
             "sm_clock_rate": round(self.target.clock_ghz * 1e6),
-            "mem_clock_rate": 2619000,
-            "mem_bus_width": 5120,
+            "mem_clock_rate": round(self.target.memory_gb_per_s * 1e6 / (2 * _BUS_BITS / 8)),
+            "mem_bus_width": _BUS_BITS,
         }
 
 

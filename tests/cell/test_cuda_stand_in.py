@@ -12,8 +12,8 @@ TRUE = [
     "torch.cuda.is_available()",
     "torch.cuda.device_count() == 1",
     "torch.cuda.current_device() == 0",
-    "torch.cuda.get_device_capability() == (9, 0)",
-    "torch.cuda.get_device_properties(x.device).multi_processor_count == 132",
+    "torch.cuda.get_device_capability() == (8, 0)",
+    "torch.cuda.get_device_properties(x.device).multi_processor_count == 108",
     "torch.cuda.current_stream().cuda_stream == 0",
     "torch.cuda.synchronize() is None",
     "torch.cuda.Event(enable_timing=True).elapsed_time(torch.cuda.Event()) > 0",
@@ -43,8 +43,8 @@ TRUE = [
     "torch.zeros(3).device.type == 'cpu'",
     "x.cpu().data_ptr() != x.data_ptr()",
     "triton.runtime.driver.active.get_current_device() == 0",
-    "triton.runtime.driver.active.get_current_target().arch == 90",
-    "triton.runtime.driver.active.utils.get_device_properties(0)['multiprocessor_count'] == 132",
+    "triton.runtime.driver.active.get_current_target().arch == 80",
+    "triton.runtime.driver.active.utils.get_device_properties(0)['multiprocessor_count'] == 108",
     "torch.compile(lambda y: y + 1)(x).is_cuda",
     "isinstance(x, torch.Tensor) and type(x) is torch.Tensor",
 ]
@@ -134,3 +134,22 @@ def test_the_judge_itself_is_untouched(model_of, call):
     call(model_of("def forward(self, x):\n    return x"), torch.ones(4))
     assert not torch.ones(1).is_cuda
     assert torch.cuda.Event.__module__.startswith("torch")
+
+
+def test_the_claimed_device_is_the_one_that_code_is_compiled_for():
+    from lethe_env.cell import cuda_runtime
+    from lethe_env.gates.hardware import SHARED_LIMIT_BYTES
+    from lethe_env.gates.roofline import TARGET
+    from lethe_env.vgpu.driver import ARCHITECTURES, VirtualDriver
+
+    driver = VirtualDriver()
+    claimed, target = cuda_runtime._PROPERTIES, driver.target
+    assert driver.get_device_capability() == cuda_runtime.CAPABILITY == (8, 0)
+    assert ARCHITECTURES[driver.get_current_target().arch] == TARGET == "A100"
+    assert TARGET in claimed.name and claimed.multi_processor_count == target.multiprocessors
+    assert claimed.shared_memory_per_block_optin == SHARED_LIMIT_BYTES["sm_80"]
+    mine = cuda_runtime.Driver(driver.get_current_target())._properties()
+    theirs = driver._properties()
+    for name in ("multiprocessor_count", "sm_clock_rate", "mem_bus_width"):
+        assert mine[name] == theirs[name], name
+    assert mine["mem_clock_rate"] == pytest.approx(theirs["mem_clock_rate"], rel=1e-3)
