@@ -1,4 +1,4 @@
-"""What a device could not run is nobody's failure: findings that needed it are void."""
+"""What a device lacks, or broke at, is nobody's failure: findings that needed it are void."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from . import battery, kernelbench_rule
 from .results import Results
 from .verdict import Finding, Verdict, errored
 
-KIND = "unsupported"
-"""The kind of fault that says so."""
+KINDS = ("unsupported", "harness")
+"""The kinds of fault that say so: the device lacks something, or it broke."""
 
 
 def void(verdict: Verdict, results: Results) -> Verdict:
@@ -31,7 +31,7 @@ def void(verdict: Verdict, results: Results) -> Verdict:
 def _fault(results: Results, plan: Callable[[Task], Iterable[Probe]]) -> Fault | None:
     for probe in results.asked(plan(results.task)):
         seen = results.observations.get(probe)
-        if seen is not None and seen.fault is not None and seen.fault.kind == KIND:
+        if seen is not None and seen.fault is not None and seen.fault.kind in KINDS:
             return seen.fault
     return None
 

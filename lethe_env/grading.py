@@ -23,7 +23,7 @@ from .gates import (
     unsupported,
     values,
 )
-from .gates.channels import channels, kernel_role, muted_probe
+from .gates.channels import DEADLY, channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
 from .gates.results import Results, seeded
@@ -73,7 +73,7 @@ class Grading:
             probes = self._plan()
         try:
             fault, reason = self._ask(probes)
-            if fault is not None and fault.kind == unsupported.KIND:
+            if fault is not None and fault.kind in unsupported.KINDS:
                 return self._broken(fault.message)
             if fault is not None:
                 return self._unjudged(fault)
@@ -171,12 +171,31 @@ class Grading:
                 self._cell = self._open()
                 if self._cell.fault is not None:
                     return self._cell.fault
-            seen = self._cell.call(self._request(probe))
+            seen = self._attributed(probe, self._cell.call(self._request(probe)))
             self.observations[probe] = seen
             self._called_s += seen.time_us * 1e-6
             if seen.fault is not None and not self._cell.alive:
                 self._losses.append(seen.fault)
         return None
+
+    def _attributed(self, probe: Probe, seen: Observation) -> Observation:
+        """The same, or a fault of ours where the virtual GPU's native code crashed by itself.
+
+        A kernel cannot crash it except through an error in it. So a crash while a kernel ran is
+        ours if it comes again in a fresh process, and does not with launches turned into no-ops.
+        """
+        if not _in_native_code(seen):
+            return seen
+        request = self._request(probe)
+        again, muted = (self._fresh(replace(request, mute=mute)) for mute in (False, True))
+        if not _in_native_code(again) or (muted.fault and muted.fault.kind in DEADLY):
+            return seen
+        message = f"the virtual GPU broke while a kernel ran: {seen.fault.message}"
+        return replace(seen, fault=replace(seen.fault, kind="harness", message=message))
+
+    def _fresh(self, request: CallRequest) -> Observation:
+        with self.grader.workshop().open(self.source) as cell:
+            return cell.call(request)
 
     def _configurations(self) -> Iterator[Probe]:
         """Calls for the autotune configurations that no call has judged.
@@ -327,6 +346,11 @@ def broken(task: Task, source: str, reason: str) -> Verdict:
         source=source,
         findings=tuple(errored(name, reason) for name in battery.GATE_NAMES),
     )
+
+
+def _in_native_code(seen: Observation) -> bool:
+    fault = seen.fault
+    return fault is not None and fault.kind == "signal" and fault.phase == "kernel"
 
 
 def _rotation(probe: Probe) -> int:

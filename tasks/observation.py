@@ -10,7 +10,7 @@ import torch
 
 from .work import CallWork
 
-PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol")
+PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol", "kernel")
 SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 
 
@@ -18,14 +18,14 @@ SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 class Fault:
     """Why a call gave no result.
 
-    The candidate's doing, with one exception: `unsupported` means that the device cannot run
-    something that a GPU could, which is never held against the candidate. A harness fault is an
-    exception.
+    The candidate's doing, with two exceptions that are never held against it: `unsupported` means
+    that the device cannot run something that a GPU could, `harness` that the device itself broke.
+    Any other harness fault is an exception.
     """
 
     kind: str
-    """`refused`, `exception`, `timeout`, `memory`, `signal`, `exit`, `protocol` or
-    `unsupported`."""
+    """`refused`, `exception`, `timeout`, `memory`, `signal`, `exit`, `protocol`, `unsupported` or
+    `harness`."""
     phase: str
     """Where it happened, one of `PHASES`."""
     message: str

@@ -49,6 +49,7 @@ class Agent:
     def serve(self) -> None:
         """Answer requests one after the other."""
         install_launch_log(self._log, self._device.can_reach)
+        self._device.watch(self._note_kernel)
         self._rotation.install()
         work = {"load": self._load, "model": self._build, "call": self._call}
         serve(self._channel, {name: partial(self._answer, do) for name, do in work.items()})
@@ -62,10 +63,11 @@ class Agent:
             fault = Fault(kind="refused", phase="load", message=str(error))
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too
             fault = faults.from_exception(error, self._phase, self._path, self._log.count)
-            limitation = self._device.limitation(error)
-            if limitation is not None:
-                message = limitation.replace(f"{self._folder}/", "")[: faults.MESSAGE_CHARACTERS]
-                fault = replace(fault, kind="unsupported", message=message)
+            excuse = self._device.excuse(error)
+            if excuse is not None:
+                kind, reason = excuse
+                message = reason.replace(f"{self._folder}/", "")[: faults.MESSAGE_CHARACTERS]
+                fault = replace(fault, kind=kind, message=message)
         return {
             "sanitizer": [self._finding(found) for found in self._device.findings()],
             "tunings": self._rotation.tunings,
@@ -82,6 +84,9 @@ class Agent:
     def _enter(self, phase: str) -> None:
         self._phase = phase
         self._memory.note(phase, self._log.count)
+
+    def _note_kernel(self, running: bool) -> None:
+        self._memory.note("kernel" if running else self._phase, self._log.count)
 
     def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self._enter("load")

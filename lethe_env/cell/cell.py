@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from ..tasks.observation import Fault, Observation
-from . import replies
+from . import faults, replies
 from .arena import InputArena, OutputArena
-from .conversation import Answer, Conversation, LostError
+from .conversation import Conversation, LostError
 from .protocol import HarnessError, encode
 from .requests import CallRequest, Limits, ModelRequest
+
+_FOLDERS = re.compile(r"/(?:[^\s/:]+/)+")
+
+
+class Clerk(Protocol):
+    """Answers what a cell asks the judge: see `translation.Clerk`."""
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one question."""
+
+    def take_denial(self) -> tuple[str, str] | None:
+        """Kind of fault and reason of the last question that was not met, told once."""
 
 
 class Cell:
@@ -26,7 +39,7 @@ class Cell:
         inputs: InputArena,
         outputs: OutputArena,
         limits: Limits,
-        answer: Answer | None = None,
+        clerk: Clerk | None = None,
     ) -> None:
         """Take over a freshly forked process.
 
@@ -35,7 +48,7 @@ class Cell:
             inputs: memory the judge writes to.
             outputs: memory the judge reads from.
             limits: what it may use.
-            answer: what it may ask the judge meanwhile; by default nothing.
+            clerk: whom it may ask meanwhile; by default nobody.
         """
         self.fault: Fault | None = None
         """Why the source could not be loaded, or how the process died."""
@@ -44,7 +57,7 @@ class Cell:
         self._inputs = inputs
         self._outputs = outputs
         self._limits = limits
-        self._answer = answer
+        self._clerk = clerk
         self._models: dict[str, tuple[Fault | None, bool]] = {}
 
     @property
@@ -143,7 +156,8 @@ class Cell:
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any] | Fault:
         """Send a request and wait for its answer; a fault means the process is gone."""
         try:
-            return self._conversation.ask(message, seconds, self._answer)
+            answer = self._clerk.answer if self._clerk is not None else None
+            return self._corrected(self._conversation.ask(message, seconds, answer))
         except HarnessError:
             self._release()
             raise
@@ -157,6 +171,15 @@ class Cell:
                     kind=lost.kind, phase=phase, message=lost.reason, launches=launches
                 )
             return self.fault
+
+    def _corrected(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """A fault that the judge's own denial caused, in the judge's own words."""
+        denial = self._clerk.take_denial() if self._clerk is not None else None
+        if denial is None or not isinstance(reply.get("fault"), dict):
+            return reply
+        kind, reason = denial
+        message = _FOLDERS.sub("", reason)[: faults.MESSAGE_CHARACTERS]
+        return {**reply, "fault": {**reply["fault"], "kind": kind, "message": message}}
 
     def _release(self) -> None:
         self._inputs.close()

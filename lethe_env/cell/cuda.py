@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +83,12 @@ class CudaDevice:
         """Nothing watches the kernels."""
         return ()
 
-    def limitation(self, error: BaseException) -> str | None:
+    def excuse(self, error: BaseException) -> tuple[str, str] | None:
         """Whatever it raises is the candidate's."""
         return None
+
+    def watch(self, note: Callable[[bool], None]) -> None:
+        """Kernels do not run in this process."""
 
     def _tensor(self, wire: WireTensor) -> torch.Tensor:
         if wire.storage_bytes == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,8 +56,11 @@ class Device(Protocol):
     def findings(self) -> Sequence[Any]:
         """What kernels did since `begin` that no correct kernel does: `vgpu.driver.Finding`."""
 
-    def limitation(self, error: BaseException) -> str | None:
-        """Why this device cannot run the candidate, if that is what the exception says."""
+    def excuse(self, error: BaseException) -> tuple[str, str] | None:
+        """Why the exception is not the candidate's: kind of fault, and a reason."""
+
+    def watch(self, note: Callable[[bool], None]) -> None:
+        """Have it noted when native code of the device begins and ends, where there is any."""
 
 
 class InterpreterDevice:
@@ -103,9 +106,12 @@ class InterpreterDevice:
         """The interpreter notices nothing."""
         return ()
 
-    def limitation(self, error: BaseException) -> str | None:
+    def excuse(self, error: BaseException) -> tuple[str, str] | None:
         """Whatever it raises is the candidate's."""
         return None
+
+    def watch(self, note: Callable[[bool], None]) -> None:
+        """There is none."""
 
 
 def open_device(name: str, channel: socket.socket) -> Device:

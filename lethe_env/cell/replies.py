@@ -24,7 +24,7 @@ from . import work as calls
 from .arena import STATUS_BYTES
 from .protocol import DTYPES
 
-_KINDS = ("refused", "exception", "memory", "exit", "protocol", "unsupported")
+_KINDS = ("refused", "exception", "memory", "exit", "protocol", "unsupported", "harness")
 _DIMENSIONS = 32
 _CHARACTERS = 1000
 Read = Callable[[int, int], torch.Tensor]

@@ -18,6 +18,7 @@ from .conversation import Conversation, LostError, serve
 from .protocol import receive, send
 from .requests import Limits
 
+_CHARACTERS = 300
 _PREFIX = str(UnsupportedError(""))
 
 
@@ -32,13 +33,18 @@ class Client:
 
         Raises:
             UnsupportedError: the virtual GPU does not implement something in it.
+            BrokenError: the virtual GPU failed.
         """
         send(self._channel, {"ask": "translate", "ptx": ptx})
         return _native(receive(self._channel))
 
 
+class BrokenError(Exception):
+    """The virtual GPU itself failed at a kernel: nobody knows whether it could have run."""
+
+
 class Desk:
-    """At the judge: answers cells, from the cache where it can."""
+    """At the judge: translates for cells, from the cache where it can."""
 
     def __init__(self, converse: Callable[[str], Conversation], limits: Limits) -> None:
         """Prepare.
@@ -51,15 +57,9 @@ class Desk:
         self._limits = limits
         self._cache = ObjectCache(translate=self._translate)
 
-    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a cell's question; never raises for what the cell sent."""
-        ptx = question.get("ptx")
-        if not isinstance(ptx, str):
-            return {"unsupported": "a question without PTX"}
-        try:
-            return {"native": base64.b64encode(self._cache(ptx)).decode()}
-        except UnsupportedError as error:
-            return {"unsupported": str(error).removeprefix(_PREFIX)}
+    def clerk(self) -> Clerk:
+        """Someone who answers one cell, and remembers what it could not be given."""
+        return Clerk(self._cache)
 
     def _translate(self, ptx: str) -> bytes:
         conversation = self._converse("translate")  # one text each: it may have been broken by it
@@ -68,10 +68,37 @@ class Desk:
             return _native(conversation.ask(question, self._limits.compile_seconds))
         except LostError as lost:
             reason = lost.reason or f"the translator ended with status {lost.status}"
-            raise UnsupportedError(reason) from lost
+            raise BrokenError(reason) from lost
         finally:
             if conversation.open:
                 conversation.close()
+
+
+class Clerk:
+    """Answers the questions of one cell; what it says of them is the judge's own knowledge."""
+
+    def __init__(self, translate: Callable[[str], bytes]) -> None:
+        self._translate = translate
+        self._denial: tuple[str, str] | None = None
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a cell's question; never raises for what the cell sent."""
+        ptx = question.get("ptx")
+        if not isinstance(ptx, str):
+            return {"unsupported": "a question without PTX"}
+        try:
+            return {"native": base64.b64encode(self._translate(ptx)).decode()}
+        except UnsupportedError as error:
+            self._denial = ("unsupported", str(error))
+            return {"unsupported": str(error).removeprefix(_PREFIX)}
+        except BrokenError as error:
+            self._denial = ("harness", f"the virtual GPU failed at a kernel: {error}")
+            return {"broken": str(error)}
+
+    def take_denial(self) -> tuple[str, str] | None:
+        """Kind of fault and reason of the last kernel that was not translated, told once."""
+        denial, self._denial = self._denial, None
+        return denial
 
 
 class Translator:
@@ -89,9 +116,13 @@ class Translator:
             return {"native": base64.b64encode(program.translate(request["ptx"])).decode()}
         except UnsupportedError as error:
             return {"unsupported": str(error).removeprefix(_PREFIX)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the translator's
+            return {"broken": f"{type(error).__name__}: {error}"[:_CHARACTERS]}
 
 
 def _native(reply: Mapping[str, Any]) -> bytes:
     if "native" in reply:
         return base64.b64decode(reply["native"])
+    if "broken" in reply:
+        raise BrokenError(str(reply["broken"]))
     raise UnsupportedError(str(reply.get("unsupported", "no answer")))

@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from triton.compiler.errors import CompilationError
 
 from ..vgpu.driver import Finding, Session, VirtualDriver
 from ..vgpu.memory import AddressSpace
-from ..vgpu.ptx.model import UnsupportedError
 from ..vgpu.timing import Counts
 from .cuda_stand_in import DEVICE, DeviceStandIn
 from .device import InterpreterDevice
+from .excuses import excuse
 from .poison import UNINITIALISED
 
-_BEYOND_THIS_ARCHITECTURE = ("not supported in this architecture", "num_ctas > 1 requires")
-"""What Triton says to code that is fine on newer hardware than the virtual GPU's."""
 _WRITING_DUNDERS = frozenset({"__setitem__", "__set__"})
 
 
@@ -55,16 +52,13 @@ class VirtualDevice(InterpreterDevice):
         """What kernels did since `begin` that no correct kernel does."""
         return self._session.take_findings()
 
-    def limitation(self, error: BaseException) -> str | None:
-        """Why the virtual GPU cannot run the candidate, if that is what the exception says."""
-        if isinstance(error, UnsupportedError):
-            return str(error)
-        text = str(error)
-        if isinstance(error, CompilationError) and any(
-            phrase in text for phrase in _BEYOND_THIS_ARCHITECTURE
-        ):
-            return f"unsupported by the virtual GPU: {' '.join(text.split())[-200:]}"
-        return None
+    def excuse(self, error: BaseException) -> tuple[str, str] | None:
+        """Why the exception is not the candidate's: see `excuses.excuse`."""
+        return excuse(error)
+
+    def watch(self, note: Callable[[bool], None]) -> None:
+        """Note when a kernel's native code begins and ends."""
+        self._session.watch = note
 
 
 class _Watched(DeviceStandIn):

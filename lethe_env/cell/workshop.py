@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..tasks.observation import KernelResources, Launch
 from .arena import InputArena, OutputArena
 from .cell import Cell
-from .conversation import Answer
 from .fork_server import ForkServer
 from .requests import Limits
 from .resources import CompilerPool
+
+if TYPE_CHECKING:
+    from .translation import Desk
 
 DEVICES = ("interpreter", "cuda", "vgpu")
 
@@ -37,7 +40,7 @@ class Workshop:
         self.device = device
         self.limits = limits or Limits()
         self._server = ForkServer(device, self.limits)
-        self._answer = self._desk() if device == "vgpu" else None
+        self._desk = self._open_desk() if device == "vgpu" else None
         self._compilers = CompilerPool(ForkServer("compiler", self.limits), self.limits)
 
     def __enter__(self) -> Workshop:
@@ -55,7 +58,8 @@ class Workshop:
         inputs = InputArena(self.limits.input_bytes)
         outputs = OutputArena(self.limits.output_bytes)
         conversation = self._server.converse("candidate", [inputs.descriptor, outputs.descriptor])
-        cell = Cell(conversation, inputs, outputs, self.limits, self._answer)
+        clerk = self._desk.clerk() if self._desk is not None else None
+        cell = Cell(conversation, inputs, outputs, self.limits, clerk)
         cell.load(source)
         return cell
 
@@ -77,10 +81,10 @@ class Workshop:
         """
         return self._compilers.resources(source, launches, targets)
 
-    def _desk(self) -> Answer:
+    def _open_desk(self) -> Desk:
         from .translation import Desk  # the virtual GPU takes a second to import
 
-        return Desk(self._server.converse, self.limits).answer
+        return Desk(self._server.converse, self.limits)
 
     def close(self) -> None:
         """End all servers and all cells."""

@@ -83,6 +83,8 @@ class Session:
     counts: list[tuple[str, Counts]] = field(default_factory=list)
     """Kernel name and counts of each launch."""
     launches: int = 0
+    watch: Callable[[bool], None] = lambda running: None
+    """Told when native code begins and ends."""
 
     def take_findings(self) -> list[Finding]:
         """Hand over what was found, and forget it."""
@@ -119,7 +121,7 @@ class Launcher:
         """Launch, with the arguments that Triton's own launcher gets."""
         grid = (grid_x, grid_y, grid_z)
         if any(size > limit for size, limit in zip(grid, GRID_LIMITS, strict=True)):
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid})")
+            raise LaunchError(f"Triton Error [CUDA]: invalid argument (grid {grid})")
         memory = _session().memory
         arguments: list[Argument] = list(flatten(self._names, self._types, values, memory))
         scratch = [self._scratch(kind, grid, stream) for kind in ("global", "profile")]
@@ -160,7 +162,9 @@ class Launcher:
             definedness=session.sanitize,
             barriers=session.sanitize,
         )
+        session.watch(True)
         report = function.run(grid, arguments, session.memory, options)
+        session.watch(False)
         owners = {p.name: p for p in arguments if isinstance(p, Pointer) and p.name}
         session.findings += [self._finding(found, owners) for found in report.findings]
         windows = {p.address >> WINDOW_BITS for p in arguments if isinstance(p, Pointer)}

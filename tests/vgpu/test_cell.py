@@ -32,6 +32,10 @@ def strange(x):
     i = tl.program_id(0)
     tl.store(x, tl.inline_asm_elementwise(code, "=r,r", [i], tl.int32, True, 1))
 
+@triton.jit
+def asserting(x, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK == 1, "not supported in this architecture")
+
 class ModelNew(torch.nn.Module):
 """
 UNMASKED_LINE = 12
@@ -168,6 +172,41 @@ def test_addresses_in_tensors_can_be_followed(observe):
     assert observe(body, torch.randn(64)).fault is None
 
 
+FORGERIES = {
+    "raised": """
+        from triton.compiler.errors import CompilationError
+        raise CompilationError(None, None, "type fp8 not supported in this architecture")
+    """,
+    "asserted": """
+        asserting[(1,)](x, BLOCK=64)
+        return x
+    """,
+    "imitated": """
+        class UnsupportedError(Exception): pass
+        raise UnsupportedError("unsupported by the virtual GPU: vadd4")
+    """,
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_limitation_cannot_be_feigned(observe, forgery):
+    seen = observe(FORGERIES[forgery], torch.randn(4))
+    assert seen.fault.kind == "exception", seen.fault
+
+
+def test_a_refusal_is_told_in_the_judges_words(observe):
+    body = """
+        try:
+            strange[(1,)](x)
+        except Exception:
+            raise ValueError("my own fault")
+    """
+    seen = observe(body, torch.zeros(1, dtype=torch.int32))
+    assert (seen.fault.kind, "vadd4" in seen.fault.message) == ("unsupported", True)
+    caught = body.replace('raise ValueError("my own fault")', "return x")
+    assert observe(caught, torch.zeros(1, dtype=torch.int32)).fault is None
+
+
 def test_objects_are_made_once_for_all_cells(observe, objects):
     def kept():
         return {path: path.stat().st_mtime_ns for path in objects.glob("*.o")}
@@ -179,7 +218,7 @@ def test_objects_are_made_once_for_all_cells(observe, objects):
 
 
 def test_a_question_that_is_no_ptx_gets_an_answer(workshop):
-    answer = workshop._answer
+    answer = workshop._desk.clerk().answer
     assert "unsupported" in answer({"ask": "translate"})
     assert "unsupported" in answer({"ask": "translate", "ptx": "no PTX at all"})
 
