@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lethe_env.cell import Limits
 from lethe_env.grading import Grading
 from lethe_env.tasks.model import ShapeFamily, Task
 from lethe_env.tasks.observation import Fault, Observation
@@ -54,7 +55,11 @@ def observed(cells):
     opened = iter(cells)
     workshop = SimpleNamespace(open=lambda source: next(opened))
     grader = SimpleNamespace(
-        seed=0, call_seconds=1.0, workshop=lambda: workshop, report=lambda *_: None
+        seed=0,
+        call_seconds=1.0,
+        limits=Limits(),
+        workshop=lambda: workshop,
+        report=lambda *_: None,
     )
     task = Task(id="t", source=SOURCE, family=ShapeFamily())
     grading, probe = Grading(grader, task, ""), Probe(values="normal")

@@ -132,13 +132,15 @@ class Agent:
         inputs, seeds = views[: request["input_tensors"]], views[request["input_tensors"] :]
         for tensor, wanted in zip(inputs, request["requires_grad"], strict=False):
             tensor.requires_grad_(wanted)
-        arguments = decode(request["inputs"], inputs)
+        rotated = [decode(request["inputs"], inputs)]
+        rotated += [decode(spare["inputs"], views[spare["first"] :]) for spare in request["spares"]]
         with (
             nullcontext() if cotangents is not None else torch.no_grad(),
             log or nullcontext(),
             self._device.active(),
         ):
-            result = model.instance(*arguments)
+            for turn in reversed(range(request["calls"])):
+                result = model.instance(*rotated[turn % len(rotated)])
         leaves = flatten(result)
         reply: dict[str, Any] = {}
         if cotangents is not None:

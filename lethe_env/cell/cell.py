@@ -97,6 +97,11 @@ class Cell:
             seeds: list[torch.Tensor] = []
             cotangents = encode(list(request.cotangents), seeds)
             tensors += seeds
+        spares = []
+        for spare in request.spares:
+            own: list[torch.Tensor] = []
+            spares.append({"inputs": encode(tuple(spare), own), "first": len(tensors)})
+            tensors += own
         wires = self._inputs.place([tensor.detach() for tensor in tensors])
         message = {
             "op": "call",
@@ -109,6 +114,8 @@ class Cell:
             "rotation": request.rotation,
             "mute": request.mute,
             "timed": request.timed,
+            "calls": request.calls,
+            "spares": spares,
             "tuning_seconds": request.tuning_seconds,
             "schedule": request.schedule,
         }

@@ -104,6 +104,10 @@ class CallRequest:
     """Whether kernel launches become no-ops."""
     timed: bool = False
     """Whether work is counted, and every autotuned kernel runs its fastest configuration."""
+    calls: int = 1
+    """Forward calls made in a row; what the last one returns counts, which is on `inputs`."""
+    spares: tuple[tuple[Any, ...], ...] = ()
+    """Further inputs, through which the calls before the last one rotate."""
     tuning_seconds: float = 15.0
     """Processor time for trying autotune configurations that have not been tried yet."""
     schedule: int = 0
