@@ -18,7 +18,7 @@ import torch
 from ..tasks.inputs import draw_inputs
 from ..tasks.model import Task
 from ..tasks.modules import in_probe_dtype, reference_module
-from ..tasks.observation import OutputTensor
+from ..tasks.observation import Observation, OutputTensor
 from ..tasks.probe import Probe
 from ..tasks.shrinking import input_elements
 from ..tasks.work import CallWork, KernelWork, OperationWork
@@ -27,6 +27,7 @@ from ..vgpu.timing import TARGETS, Counts, Target, model, model_operation
 from .comparison import describe, outcome_of
 from .results import Results, seeded
 from .speed import Speed
+from .truth import Truth
 
 TARGET = "A100"
 """The GPU that times are modelled on: the one whose code the virtual GPU runs."""
@@ -50,14 +51,10 @@ def timed_probe(task: Task, seed: int, *, native_fits: bool) -> Probe:
 
 def modelled_speed(results: Results, probe: Probe) -> Speed | str:
     """Modelled times of a timed call, or why there are none, in one sentence."""
-    truth, seen = results.truths.get(probe), results.observations.get(probe)
-    if truth is None or seen is None or truth.error:
-        return "the timed call could not be made"
-    if truth.draws_random:
-        return "the reference draws random numbers, so the timed outputs cannot be compared"
-    wrong = outcome_of(probe, truth, seen).evidence
-    if wrong is not None:
-        return f"the timed outputs are wrong: {describe(wrong)}"
+    seen = results.observations.get(probe)
+    reason = untimed(probe, results.truths.get(probe), seen)
+    if reason or seen is None:
+        return reason
     if seen.work is None:
         return "this device does not count what kernels do"
     if _moved_bytes(seen.work) < _own_bytes(seen.outputs):
@@ -82,6 +79,16 @@ def modelled_speed(results: Results, probe: Probe) -> Speed | str:
         mma_operations=_added(kernel.mma_operations for kernel in seen.work.kernels),
         kernels=by_kernel(seen.work.kernels),
     )
+
+
+def untimed(probe: Probe, truth: Truth | None, seen: Observation | None) -> str:
+    """Why a timed call has no speed whatever its time: it was not made, or not judged right."""
+    if truth is None or seen is None or truth.error:
+        return "the timed call could not be made"
+    if truth.draws_random:
+        return "the reference draws random numbers, so the timed outputs cannot be compared"
+    wrong = outcome_of(probe, truth, seen).evidence
+    return f"the timed outputs are wrong: {describe(wrong)}" if wrong is not None else ""
 
 
 def by_kernel(works: Iterable[KernelWork]) -> tuple[KernelWork, ...]:

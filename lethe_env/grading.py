@@ -27,10 +27,11 @@ from .gates.channels import DEADLY, channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
 from .gates.evaluation import cotangents
 from .gates.results import Results, seeded
-from .gates.roofline import modelled_speed, timed_probe
+from .gates.roofline import modelled_speed, timed_probe, untimed
 from .gates.speed import Speed
 from .gates.truth import Truth
 from .gates.verdict import Verdict, errored, failed
+from .measurement import measured_speed
 from .specialisation import select
 from .tasks.inputs import draw_inputs
 from .tasks.model import Task, TaskError
@@ -126,7 +127,7 @@ class Grading:
             self.truths[probe] = self.truth(probe)
 
     def _judged(self, results: Results) -> Verdict:
-        speed = modelled_speed(results, self._timed_probe())
+        speed = self._speed(results)
         verdict = Verdict(
             task=self.task.to_json(),
             source=self.source,
@@ -140,6 +141,21 @@ class Grading:
             time_s=self.time_s,
         )
         return unsupported.void(verdict, results)
+
+    def _speed(self, results: Results) -> Speed | str:
+        probe = self._timed_probe()
+        if self.grader.device_name != "cuda":
+            return modelled_speed(results, probe)
+        truth = results.truths.get(probe)
+        reason = untimed(probe, truth, results.observations.get(probe))
+        if reason or truth is None:
+            return reason
+        shop, name = self.grader.workshop(), torch.cuda.get_device_name()
+        request = self._request(probe)
+        try:
+            return measured_speed(shop, self.task, self.source, probe, request, truth, name)
+        except HarnessError as error:
+            return f"the harness broke while it measured: {one_line(error)}"
 
     def _check_reference(self, first: Probe) -> None:
         """A reference that fails on its own inputs at the base shape is the task's fault."""

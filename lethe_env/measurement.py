@@ -10,14 +10,23 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .cell import CallRequest, Cell
+from .cell import CallRequest, Cell, Workshop
+from .gates.roofline import untimed
+from .gates.speed import Speed
+from .gates.truth import Truth
+from .tasks.inputs import draw_inputs
+from .tasks.model import Task
 from .tasks.observation import Observation
+from .tasks.probe import Probe
+from .tasks.reference import rebound_source
 
 ROUNDS = 7
 """Round trips with one call, and with many; medians are compared."""
 LONG_ENOUGH_US = 20_000.0
 """The many calls should take this much longer than one, far above the jitter of a round trip."""
 CALLS_LIMIT = 4096
+SPARES = 3
+"""Further inputs that the timed calls rotate through."""
 
 
 class UnmeasurableError(Exception):
@@ -77,3 +86,51 @@ def measure_calls(cell: Cell, request: CallRequest) -> tuple[Measurement, Observ
         return last.time_us
 
     return measure(round_trip), last
+
+
+def measured_speed(
+    workshop: Workshop,
+    task: Task,
+    source: str,
+    probe: Probe,
+    request: CallRequest,
+    truth: Truth,
+    target: str,
+) -> Speed | str:
+    """Measured times of a timed call and of the reference, or why there are none.
+
+    Args:
+        workshop: opens cells on the device.
+        task: the problem.
+        source: the candidate.
+        probe: the timed call, which was judged right when made once.
+        request: the same as a request.
+        truth: what it has to return; the last of the timed calls is held against it again.
+        target: the device's own name.
+
+    Raises:
+        HarnessError: the harness broke.
+    """
+    spares = tuple(
+        draw_inputs(task, replace(probe.question, seed=probe.seed + number))
+        for number in range(1, SPARES + 1)
+    )
+    request = replace(request, spares=spares)
+    reference = rebound_source(task.source, probe.sizes, task.origin or task.id)
+    try:
+        with workshop.open(source) as cell:
+            candidate, seen = measure_calls(cell, request)
+        reason = untimed(probe, truth, seen)
+        if reason:
+            return reason
+        with workshop.open(f"{reference}\nModelNew = Model\n") as cell:
+            eager, _ = measure_calls(cell, request)
+    except UnmeasurableError as error:
+        return str(error)
+    return Speed(
+        kind="measured",
+        target=target,
+        probe=probe.label,
+        candidate_us=candidate.call_us,
+        eager_us=eager.call_us,
+    )

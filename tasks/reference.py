@@ -79,6 +79,17 @@ def load_reference(source: str, sizes: Mapping[str, int], origin: str = "task") 
     return _load(source, tuple(sorted(sizes.items())), origin)
 
 
+def rebound_source(source: str, sizes: Mapping[str, int], origin: str = "task") -> str:
+    """The source with some of its module-level integer constants rebound, as text.
+
+    Raises:
+        TaskError: not Python, or an unknown constant.
+    """
+    tree = _parse(source, origin)
+    _rebind(tree, sizes, origin)
+    return ast.unparse(tree)
+
+
 def task_reference(task: Task, sizes: Mapping[str, int]) -> Reference:
     """The reference of a task at one member of its shape family."""
     return load_reference(task.source, sizes, task.origin or task.id)

@@ -6,13 +6,18 @@ import pytest
 import torch
 
 from lethe_env.cell import CallRequest, ModelRequest, Workshop
+from lethe_env.gates.oracle import Oracle
+from lethe_env.gates.roofline import timed_probe
 from lethe_env.measurement import (
     CALLS_LIMIT,
     LONG_ENOUGH_US,
     UnmeasurableError,
     measure,
     measure_calls,
+    measured_speed,
 )
+from lethe_env.tasks.inputs import draw_inputs
+from lethe_env.tasks.model import ShapeFamily, Task
 
 
 @pytest.mark.parametrize("call_us", [3.0, 250.0, 40_000.0])
@@ -89,3 +94,52 @@ def test_inputs_rotate_and_the_last_call_is_on_the_judged_ones(workshop):
 def test_a_call_that_fails_cannot_be_measured(workshop):
     with workshop.open(SOURCE) as cell, pytest.raises(UnmeasurableError, match="too large"):
         measure_calls(cell, request((torch.full((3,), 200.0),)))
+
+
+TASK = """
+import torch
+n = 1000
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+def get_inputs():
+    return [torch.randn(n)]
+def get_init_inputs():
+    return []
+"""
+DOUBLE = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x + x
+"""
+
+
+@pytest.fixture(scope="module")
+def speed(workshop):
+    task = Task(id="t", source=TASK, family=ShapeFamily(base={"n": 37}))
+    probe = timed_probe(task, 0, native_fits=False)
+    truth = Oracle(cache_directory=None).truth(task, probe.question, tf32=False)
+    asked = CallRequest(model=ModelRequest(), inputs=draw_inputs(task, probe), timed=True)
+
+    def speed(source):
+        return measured_speed(workshop, task, source, probe, asked, truth, "a CPU")
+
+    return speed
+
+
+def test_candidate_and_reference_are_both_timed(speed):
+    found = speed(DOUBLE)
+    assert (found.kind, found.target, found.probe) == (
+        "measured",
+        "a CPU",
+        "normal float32 n=37 timed seed 0",
+    )
+    assert found.candidate_us > 0 and found.eager_us > 0
+
+
+def test_outputs_of_the_timed_calls_are_judged(speed):
+    hasty = DOUBLE.replace("def forward", "calls = 0\n    def forward").replace(
+        "return x + x", "self.calls += 1\n        return x + x if self.calls < 9 else x"
+    )
+    assert speed(hasty).startswith("the timed outputs are wrong")

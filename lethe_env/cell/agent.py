@@ -116,7 +116,9 @@ class Agent:
         self._enter("forward")
         self._log.start(mute=request["mute"])
         self._device.begin(request["schedule"])
-        log = OperationLog() if request["timed"] else None
+        counted = request["timed"] and self._device.launches() is not None
+        log = OperationLog() if counted else None
+        self._log.quiet = request["calls"] > 1
         self._rotation.begin(
             request["rotation"],
             seconds=request["tuning_seconds"],

@@ -35,6 +35,8 @@ class LaunchLog:
     def __init__(self, note: Callable[[int], None]) -> None:
         self.count = 0
         self.mute = False
+        self.quiet = False
+        """Whether launches go straight to Triton: while many calls are timed."""
         self._note = note
         self._records: dict[str, Record] = {}
 
@@ -73,8 +75,8 @@ def _recording(
     run: Callable[..., Any], log: LaunchLog, check_pointer: Callable[[torch.Tensor], bool]
 ) -> Callable[..., Any]:
     def recorded(kernel: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
-        if warmup:
-            return run(kernel, *args, grid=grid, warmup=True, **keywords)
+        if warmup or (log.quiet and isinstance(kernel, JITFunction)):
+            return run(kernel, *args, grid=grid, warmup=warmup, **keywords)
         names = [*inspect.signature(kernel.fn).parameters]
         unknown = [name for name in keywords if name not in names and name not in _KNOWN_OPTIONS]
         if unknown:
