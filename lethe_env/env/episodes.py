@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..gates.verdict import Verdict
+from ..grading import broken
 from ..service.jobs import Job, Verifier
 from .candidates import Attempt
 from .kernel_env import KernelEnv
 from .policies import Failure, Policy, ask
-from .report import status_of, void
+from .report import status_of
 from .samples import Sample
 
 Report = Callable[[str, int], None]
@@ -103,8 +104,8 @@ def _graded(verifier: Verifier, jobs: Sequence[Job], report: Report) -> list[Ver
         )
     except Exception as error:  # noqa: BLE001 - a verifier that breaks costs its batch, no more
         reason = f"the verifier broke: {type(error).__name__}: {error}"
-        return [void(job.task, job.source, reason) for job in jobs]
+        return [broken(job.task, job.source, reason) for job in jobs]
     if len(verdicts) != len(jobs):
         reason = f"the verifier gave {len(verdicts)} verdicts on {len(jobs)} jobs"
-        return [void(job.task, job.source, reason) for job in jobs]
+        return [broken(job.task, job.source, reason) for job in jobs]
     return verdicts

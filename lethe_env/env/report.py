@@ -8,7 +8,7 @@ from typing import Any
 
 from ..gates.battery import GATE_NAMES
 from ..gates.kernelbench_rule import NAME as ALLCLOSE
-from ..gates.verdict import Verdict, errored, failed
+from ..gates.verdict import Verdict, failed
 from ..tasks.model import Task
 
 
@@ -21,12 +21,6 @@ def refused(task: Task, reason: str) -> Verdict:
         fault=reason,
         allclose=failed(ALLCLOSE, reason),
     )
-
-
-def void(task: Task, source: str, reason: str) -> Verdict:
-    """The verdict on a candidate that the harness could not judge."""
-    findings = tuple(errored(gate, reason) for gate in GATE_NAMES)
-    return Verdict(task=task.to_json(), source=source, findings=findings)
 
 
 def status_of(verdict: Verdict) -> str:
