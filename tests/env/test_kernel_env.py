@@ -13,6 +13,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
+from lethe_env.env import kernel_env
 from lethe_env.env.kernel_env import KernelEnv
 from lethe_env.kernels.controls import HONEST
 from lethe_env.tasks.catalog import find_task
@@ -247,6 +248,25 @@ def test_text_is_rendered_without_terminal_codes(make):
     env.step(GOOD)
     assert "contract: accepts" in env.render()
     assert "\x1b" not in env.render()
+
+
+def test_without_a_verifier_the_broker_is_asked_late_and_left(verifier, monkeypatch):
+    asked = []
+
+    def connect(options, workers):
+        asked.append((options.device, workers))
+        return verifier
+
+    monkeypatch.setattr(kernel_env, "connect", connect)
+    env = KernelEnv(RELU, device="vgpu", workers=3, max_turns=2)
+    env.reset()
+    assert asked == []
+    env.step(WORSE)
+    env.step(GOOD)
+    assert asked == [("vgpu", 3)]
+    env.close()
+    env.close()
+    assert verifier.closed == 1
 
 
 def test_a_given_verifier_stays_open(make, verifier):

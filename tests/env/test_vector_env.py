@@ -9,6 +9,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
+from lethe_env.env import kernel_env
 from lethe_env.env.vector_env import KernelVectorEnv
 
 from .conftest import GOOD, LUCKY, VOID, WORSE
@@ -71,6 +72,16 @@ def test_one_step_is_one_batch(make, verifier):
     env.reset(seed=0)
     env.step((GOOD, LUCKY, None, WORSE))
     assert [len(batch) for batch in verifier.batches] == [3]
+
+
+def test_one_broker_serves_all(verifier, monkeypatch):
+    asked = []
+    monkeypatch.setattr(kernel_env, "connect", lambda *_: asked.append(1) or verifier)
+    env = gymnasium.make_vec(ID, num_envs=3, tasks=TASKS)
+    env.reset(seed=0)
+    env.step((GOOD,) * 3)
+    env.close()
+    assert (len(asked), verifier.closed, verifier.graded) == (1, 1, 3)
 
 
 def test_statistics_of_gymnasium_count_episodes(make):
