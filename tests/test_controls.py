@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lethe_env.env.feedback import feedback
 from lethe_env.gates.verdict import Status
 from lethe_env.kernels.controls import HONEST, RED_TEAM
 
@@ -40,6 +41,7 @@ def test_a_trick_is_rejected_by_the_gates_it_names(request, control, monkeypatch
     seen = {*verdict.rejected_by, *verdict.channels, verdict.kernel}
     assert set(control.caught_by) <= seen, verdict.rejected_by
     assert_nothing_hidden(verdict)
+    assert "the call went wrong" not in feedback(verdict), "a gate's note that has no words"
 
 
 @pytest.mark.parametrize("name", ["relu", "softmax", "matmul"])

@@ -49,6 +49,7 @@ def attempts(kernels: Any, tasks: Selection, n: int) -> tuple[list[Attempt], Pol
         TaskError: a task that is not there.
         ValueError: nothing to evaluate, or no telling which task a source is for.
         TypeError: `kernels` is nothing that could be evaluated.
+        OSError: a file that is not there or cannot be read.
     """
     policy = as_policy(kernels)
     if n < 1:
@@ -70,6 +71,8 @@ def _asked(tasks: Iterable[Task], n: int) -> list[Attempt]:
 
 
 def _given(kernels: Any, tasks: Selection) -> Iterator[Attempt]:
+    if (isinstance(kernels, Path) or _is_file_name(kernels)) and not Path(kernels).exists():
+        raise FileNotFoundError(f"there is no kernel and no folder at {kernels}")
     if isinstance(kernels, Mapping):
         yield from _mapped(kernels, tasks)
     elif isinstance(kernels, str | Path) and _is_folder(kernels):

@@ -70,6 +70,7 @@ def evaluate(
         TypeError: `kernels` is nothing that can be evaluated.
         ValueError: nothing to evaluate, no telling what a source is for, or a folder that holds
             another evaluation.
+        OSError: a file that is not there or cannot be read.
     """
     planned, policy = attempts(kernels, tasks, n)
     if batch < 1:

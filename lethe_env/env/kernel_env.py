@@ -51,7 +51,8 @@ class KernelEnv(gymnasium.Env[Observation, str]):
         verifier: judges the candidates; the caller closes it. By default the broker of this user.
         options: how the broker grades.
         workers: processes of the broker.
-        timed: adds `time_s`, seconds by phase, to `info`, which is then different every time.
+        timed: adds `time_s`, seconds by phase, and where it is known `speedup` over eager PyTorch
+            to `info`, which is then different every time.
         render_mode: `ansi` makes `render` return the verdict table, `human` prints it on standard
             error after every step.
 
@@ -174,6 +175,8 @@ class KernelEnv(gymnasium.Env[Observation, str]):
             info["status"] = "infra"
         if self._timed:
             info["time_s"] = dict(verdict.time_s)
+            if verdict.speed is not None:
+                info |= {"speedup": verdict.speed.speedup, "speed_kind": verdict.speed.kind}
         observation = self._observation()
         terminated = verdict.passed or self._turn >= self.max_turns
         if self.render_mode == "human":

@@ -11,7 +11,8 @@ def register() -> None:
     `gymnasium.make` wraps an environment in a checker and an order enforcer, and wrappers do not
     pass on methods that they do not know: `make(...).evaluate` would fail. Both are turned off:
     the environment enforces the order itself, and `make(..., disable_env_checker=False)` brings
-    the checker back. `additional_wrappers` could carry the method, but rules out `make_vec`.
+    the checker back. `additional_wrappers` could carry the method, but rules out `make_vec`. With
+    a time limit, `make(..., max_episode_steps=…)`, it is `env.unwrapped.evaluate` after all.
     """
     for name, settings in (("Kernel-v0", {}), ("KernelTimed-v0", {"timed": True})):
         if f"lethe_env/{name}" in gymnasium.registry:

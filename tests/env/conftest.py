@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from lethe_env.gates.battery import GATE_NAMES
+from lethe_env.gates.speed import Speed
 from lethe_env.gates.verdict import Evidence, Verdict, errored, failed, passed
 from lethe_env.service.jobs import Job
 from lethe_env.tasks.probe import Probe
@@ -62,7 +63,10 @@ def fake_verdict(job: Job) -> Verdict:
         for gate in GATE_NAMES
     )
     near = failed("allclose", "no") if "allclose" in words else passed("allclose", "yes", trials=5)
-    return Verdict(findings=findings, kernel="triton", allclose=near, **common)
+    speed = None
+    if words[0] == "passes":
+        speed = Speed(kind="modelled", target="A100", probe="x", candidate_us=2.0, eager_us=8.0)
+    return Verdict(findings=findings, kernel="triton", allclose=near, speed=speed, **common)
 
 
 @pytest.fixture

@@ -370,7 +370,7 @@ def test_nothing_judged_is_no_rate(run):
 
 
 def sample_of(task, passed, speedup=None):
-    verdict = fake_verdict(Job(find_task(task), GOOD if passed else LUCKY))
+    verdict = replace(fake_verdict(Job(find_task(task), GOOD if passed else LUCKY)), speed=None)
     if speedup is not None:
         speed = Speed(kind="modelled", target="A100", probe="x", candidate_us=1.0, eager_us=speedup)
         verdict = replace(verdict, speed=speed)

@@ -80,6 +80,46 @@ def test_what_is_special_about_a_call_is_said(fields, words):
     assert words in feedback(verdict_of(failed("CMP-01", "x", evidence=(evidence(**fields),))))
 
 
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ("missing", "an output is missing"),
+        ("shape (3, 1031) instead of (3,)", "an output has the wrong shape"),
+        ("dtype float32 instead of float16", "the wrong dtype (float16 is wanted)"),
+        ("the reference returns no such output", "an output too many"),
+        ("moved off the device of the inputs", "moved off the inputs' device"),
+        ("shape or dtype differs between repeats", "shape or dtype differs between equal calls"),
+        ("bytes differ between repeats, values do not", "equal calls return different bytes"),
+        ("a repeat gave 1.5 after 2.5", "equal calls return different bytes"),
+        ("shares memory with input[0]", "an output is memory of an input"),
+        ("the call changed its input", "the call changed its input"),
+        ("no gradient came back: the graph is severed", "the graph is severed"),
+        ("−0 where the reference has +0", "a zero has the wrong sign"),
+        ("forward: the call took more than 30 s", "in forward: the call took more than # s"),
+        ("8.5 was seen", "the call went wrong"),
+    ],
+)
+def test_what_the_gates_note_is_said_in_other_words(note, words):
+    told = feedback(verdict_of(failed("CMP-01", "x", evidence=(evidence(note),))))
+    assert words in told.splitlines()[-1]
+    assert_nothing_hidden(verdict_of(failed("CMP-01", "x", evidence=(evidence(note),))))
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (
+            "262144 bytes of shared memory, the limit is 232448",
+            "a kernel asks for more than 232448 bytes of shared memory",
+        ),
+        ("CompilationError: at 12:4", "a kernel does not compile: CompilationError: at #:#"),
+    ],
+)
+def test_what_does_not_fit_the_hardware_is_told_with_the_limit(note, words):
+    seen = Evidence(probe={}, label="k for sm_90", note=note)
+    assert f"* {words}" in feedback(verdict_of(failed("RES-02", "x", evidence=(seen,))))
+
+
 def test_sizes_are_named_by_their_role():
     long = Probe(sizes=dict(TASK.family.long), values="own")
     seen = [

@@ -228,7 +228,9 @@ def test_the_timed_environment_tells_times(make):
     env = make("lethe_env/KernelTimed-v0")
     assert env.spec.nondeterministic
     env.reset()
-    assert env.step(GOOD)[4]["time_s"] == {"probes": 0.25}
+    info = env.step(GOOD)[4]
+    assert info["time_s"] == {"probes": 0.25}
+    assert (info["speedup"], info["speed_kind"]) == (4.0, "modelled")
 
 
 def test_a_person_sees_the_table_on_standard_error(make, capsys):
