@@ -69,6 +69,8 @@ _NOTES = (
     (r"no gradient came back.*", "no gradient came back: the graph is severed"),
     (r"−0 where the reference has \+0", "a zero has the wrong sign"),
 )
+_CONFIGURATION = re.compile(r"(\w+) with ((?:\w+=\d+(?:, |$))+)")
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _DTYPE_NOTE = re.compile(r"dtype (\w+) instead of (\w+)")
 _EXCESS = re.compile(
     r"\d+ (bytes of shared memory|tensor-memory columns|registers a thread|threads a block), "
@@ -174,8 +176,28 @@ def _kind(evidence: Evidence, verdict: Verdict) -> str:
         _shape(dict(probe.get("sizes") or {}), verdict),
         _LAYOUTS.get(str(probe.get("layout")), ""),
         _WEIGHTS.get(str(probe.get("weights")), ""),
+        _configurations(evidence.configuration, verdict.source),
     ]
     return ", ".join(filter(None, parts))
+
+
+def _configurations(text: str, source: str) -> str:
+    """Autotune configurations as the source lists them: names from it, sizes that are its own."""
+    if not text:
+        return ""
+    names = {*re.findall(r"[^\W\d]\w*", source), *_OPTIONS}
+    literals = set(re.findall(r"\d+", source))
+    told = []
+    for part in text.split("; "):
+        found = _CONFIGURATION.fullmatch(part)
+        settings = [pair.split("=") for pair in found[2].split(", ")] if found else []
+        own = all(n in names and (v in literals or _is_usual(n, int(v))) for n, v in settings)
+        told.append(f"configuration {found[2]}" if found and own else "one of its configurations")
+    return ", ".join(dict.fromkeys(told))
+
+
+def _is_usual(name: str, value: int) -> bool:
+    return value <= 8 if name in _OPTIONS else value.bit_count() == 1 and value <= 1024
 
 
 def _shape(sizes: dict[str, int], verdict: Verdict) -> str:

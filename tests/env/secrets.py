@@ -8,7 +8,9 @@ from dataclasses import replace
 from lethe_env.env.feedback import feedback
 from lethe_env.gates.verdict import Evidence, Finding, Verdict
 
-_OPEN = re.compile(r"`[^`\n]*`|line \d+|10\^\d+|\d+ %|[A-Z]{3}-0\d|(?:b?float|int)\d+")
+_OPEN = re.compile(
+    r"`[^`\n]*`|line \d+|10\^\d+|\d+ %|[A-Z]{3}-0\d|(?:b?float|int)\d+|configuration [\w=, ]*"
+)
 """Numbers that feedback may hold: the source's own lines, powers, shares, gates and dtypes."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +119,23 @@ def test_what_the_gates_note_is_said_in_other_words(note, words):
 def test_what_does_not_fit_the_hardware_is_told_with_the_limit(note, words):
     seen = Evidence(probe={}, label="k for sm_90", note=note)
     assert f"* {words}" in feedback(verdict_of(failed("RES-02", "x", evidence=(seen,))))
+
+
+@pytest.mark.parametrize(
+    ("launched", "words"),
+    [
+        ("check with dim=3, num_warps=4", "configuration dim=3, num_warps=4: values"),
+        ("check with dim=64, num_stages=3", "configuration dim=64, num_stages=3: values"),
+        ("check with dim=7717, num_warps=4", "one of its configurations: values"),
+        ("check with secret=3", "one of its configurations: values"),
+        ("check with dim=0.125", "one of its configurations: values"),
+    ],
+)
+def test_the_autotune_configuration_is_told_as_far_as_the_source_lists_it(launched, words):
+    seen = replace(evidence(), configuration=launched)
+    verdict = verdict_of(failed("CMP-01", "x", evidence=(seen,)))
+    assert words in feedback(verdict)
+    assert_nothing_hidden(verdict)
 
 
 def test_sizes_are_named_by_their_role():
