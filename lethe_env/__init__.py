@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from .env.registration import register
+from .rooms import hide_kernels
 
 if TYPE_CHECKING:
     from .env.evaluation import Evaluation, evaluate
@@ -15,6 +16,7 @@ except PackageNotFoundError:  # running from a tree that was never installed
 
 __all__ = ["Evaluation", "__version__", "evaluate"]
 
+hide_kernels()
 register()  # Gymnasium has no plugins: `import lethe_env` is what makes the environments known
 
 

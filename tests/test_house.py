@@ -34,6 +34,12 @@ def test_a_room_is_one_package_under_the_one_name(room):
     assert result.stdout.strip() == f"lethe_env.{room}", result.stderr
 
 
+def test_transformers_does_not_take_our_kernels_for_its_own():
+    code = "import lethe_env; from transformers.utils import is_kernels_available as known"
+    result = python(f"{code}; print(known())")
+    assert result.stdout.strip() == "False", result.stderr
+
+
 @pytest.mark.parametrize(
     "module", ["gates.battery", "gates.lint", "tasks.catalog", "tasks.table", "kernels.controls"]
 )

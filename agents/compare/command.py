@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +82,6 @@ def _quiet() -> None:
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     import torch
     from transformers.utils import logging
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ALLCLOSE, _CONTRACT, _UNTRAINED = "#c8553d", "#2a6f97", "#9a9a9a"
+_LEGEND = {"ncols": 3, "frameon": False}
 GATES_SHOWN = 12
 
 
@@ -19,13 +20,18 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.6, 1))
+    axes = left.subplots(1, 2, sharey=True)
     _curves(axes[0], results, "allclose", "trained on allclose")
     _curves(axes[1], results, "contract", "trained on the contract")
-    _gates(axes[2], results)
-    figure.savefig(path, dpi=150)
+    axes[0].set_ylabel("share of completions accepted")
+    left.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **_LEGEND)
+    bars = right.subplots()
+    _gates(bars, results)
+    right.legend(*bars.get_legend_handles_labels(), loc="outside lower center", **_LEGEND)
+    figure.savefig(path, dpi=110)
 
 
 def _curves(axes: Axes, results: Results, arm: str, title: str) -> None:
@@ -33,11 +39,11 @@ def _curves(axes: Axes, results: Results, arm: str, title: str) -> None:
     steps = range(1, len(points) + 1)
     allclose = [point.allclose for point in points]
     contract = [point.contract for point in points]
-    axes.plot(steps, allclose, color=_ALLCLOSE, label="allclose accepts")
-    axes.plot(steps, contract, color=_CONTRACT, label="the contract accepts")
+    axes.plot(steps, allclose, color=_ALLCLOSE, label="by allclose")
+    axes.plot(steps, contract, color=_CONTRACT, label="by the contract")
     axes.fill_between(steps, contract, allclose, color=_ALLCLOSE, alpha=0.12, linewidth=0)
-    axes.set(title=title, xlabel="step", ylabel="share of completions", ylim=(-0.02, 1.02))
-    axes.legend(loc="center right", frameon=False)
+    axes.set(title=title, xlabel="step", ylim=(-0.02, 1.02))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -60,9 +66,8 @@ def _gates(axes: Axes, results: Results) -> None:
         axes.barh(at, shares, height=height, color=color, label=label)
     axes.set_yticks(range(len(gates)), gates)
     axes.set(
-        title="what is wrong with the kernels that allclose accepts",
-        xlabel="share rejected by the gate",
+        title="kernels that allclose accepts",
+        xlabel="share rejected by gate or channel",
         xlim=(0, 1),
     )
-    axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,7 @@ def train(
     from trl import GRPOTrainer
 
     rows = [{"prompt": student.prompt(task), "task": task.id} for task in tasks]
-    with tempfile.TemporaryDirectory(prefix="lethe-compare-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lethe-compare-") as folder, _unwarned():
         trainer = GRPOTrainer(
             model=student.fresh(),
             processing_class=student.tokenizer,
@@ -69,6 +71,14 @@ def train(
         trainer.train()
     model: PreTrainedModel = trainer.model
     return model
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without the warnings that TRL's own arguments draw from transformers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+        yield
 
 
 def _arguments(student: Student, tasks: int, reward: str, settings: Settings, folder: str) -> Any:

@@ -20,7 +20,7 @@ class Choice:
 
     name: str
     options: tuple[str, ...]
-    """In no order of merit."""
+    """A careful one first; nothing depends on the order."""
 
     @property
     def words(self) -> tuple[str, ...]:
