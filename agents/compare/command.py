@@ -87,6 +87,7 @@ def _quiet() -> None:
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def _student(model: str, tasks: list[Task], seed: int, completion_tokens: int) -> Student:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lethe_env.gates.battery import GATE_NAMES
 from lethe_env.gates.verdict import Verdict, errored, failed, passed
@@ -54,3 +57,33 @@ class Reader:
 @pytest.fixture
 def reader():
     return Reader()
+
+
+@pytest.fixture
+def tokenizer():
+    """One token for each byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, "<end>", "<pad>"]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>", pad_token="<pad>")
+
+
+@pytest.fixture
+def language_model(tokenizer):
+    """A language model that knows nothing."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=16384,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config)

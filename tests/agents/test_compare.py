@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
+from lethe_env.agents.compare.chat_student import ChatStudent
 from lethe_env.agents.compare.experiment import compare
 from lethe_env.agents.compare.grammar_student import GrammarStudent
 from lethe_env.agents.compare.ledger import NO_SOURCE, Ledger
@@ -132,6 +133,26 @@ def test_the_real_grader_decides(tmp_path, grader):
         masked = ", mask=mask).to" in row.candidate.source
         assert row.candidate.allclose_accepts == masked
         assert ("CMP-02" in row.candidate.rejected_by) == ("autograd" not in row.candidate.source)
+
+
+@pytest.mark.parametrize(
+    "template", [None, "{% for m in messages %}{{ m['content'] }}{% endfor %}"]
+)
+def test_a_language_model_takes_the_place_of_the_grammar(
+    tmp_path, reader, language_model, tokenizer, template
+):
+    tokenizer.chat_template = template
+    for part in (language_model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    student = ChatStudent(str(tmp_path / "model"), seed=0, max_completion_tokens=4)
+    settings = Settings(steps=1, generations=2, samples=1)
+    results = compare(student, [find_task(RELU)], reader, settings, tmp_path / "report")
+    assert len(results.rows) == 2 + 2 + 3
+    assert {row.candidate.rejected_by for row in results.rows} == {(NO_SOURCE,)}
+    assert reader.seen == []
+    answer = "Sure.\n```python\nclass ModelNew: pass\n```"
+    for completion in (answer, [{"role": "assistant", "content": answer}]):
+        assert student.source(find_task(RELU), completion) == "class ModelNew: pass\n"
 
 
 def command(*arguments):
