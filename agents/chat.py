@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..env.prompt import task_prompt
+from ..env.prompt import task_prompt, turn_prompt
 from ..kernels.controls import HONEST, Control
 from ..reward.completion import extract_source
 from ..tasks.catalog import find_task
@@ -13,26 +13,16 @@ from .policy import no_source
 
 _EXAMPLES = ("relu", "silu")
 
-_RETRY = """
-
-Your last attempt was judged:
-{feedback}
-
-Answer with the whole corrected file."""
-
 
 def messages(observation: Mapping[str, Any], *, example: bool = True) -> list[dict[str, str]]:
     """The conversation up to the model's next answer.
 
     Args:
-        observation: see `Policy.act`.
+        observation: what `KernelEnv` shows.
         example: begin with a task that is not the one asked for, and an honest answer to it.
     """
-    prompt = str(observation["prompt"])
-    if observation.get("feedback"):
-        prompt += _RETRY.format(feedback=observation["feedback"])
     shown = worked_example(str(observation.get("task", ""))) if example else []
-    return [*shown, {"role": "user", "content": prompt}]
+    return [*shown, {"role": "user", "content": turn_prompt(observation)}]
 
 
 def worked_example(task: str) -> list[dict[str, str]]:

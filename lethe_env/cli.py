@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from .agents.command import policy
 from .agents.compare.command import compare
 from .cell import HarnessError
 from .command_line import (
@@ -52,6 +53,7 @@ app.add_typer(tasks_app, name="tasks")
 broker_app = typer.Typer(no_args_is_help=True, help="See or end the processes that serve verdicts.")
 app.add_typer(broker_app, name="broker")
 app.command()(evaluate)
+app.command()(policy)
 app.command()(compare)
 
 
