@@ -147,8 +147,8 @@ _PLACEMENT = "RES-01"  # looks at every call of a verdict and counts those that 
 
 
 def speedup(verdict: Verdict) -> float | None:
-    """Eager time over candidate time, `None` where nothing was timed."""
-    return None
+    """Eager time over candidate time, modelled or measured; `None` where nothing was timed."""
+    return None if verdict.speed is None else verdict.speed.speedup
 
 
 def _closeness(ratio: float, decades: float) -> float:

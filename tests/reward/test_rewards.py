@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe_env.gates import battery
+from lethe_env.gates.speed import Speed
 from lethe_env.gates.verdict import (
     FATAL_CHANNELS,
     Finding,
@@ -89,14 +90,16 @@ def test_a_pass_ranks_above_every_fail_at_any_speed(verdict, worse):
 
 
 @pytest.mark.parametrize("kind", [ContractReward, AllcloseReward])
-def test_speed_comes_on_top_of_a_pass_and_only_there(kind, monkeypatch):
+def test_speed_comes_on_top_of_a_pass_and_only_there(kind):
     assert kind()(solved()) == SHAPE.solved
     wrong = with_finding(solved(), failed("CMP-01", "x"))
     wrong = replace(wrong, allclose=failed("allclose", "x"))
     slow = kind()(wrong)
-    monkeypatch.setattr(module, "speedup", lambda _: 4.0)
-    assert kind()(solved()) == pytest.approx(SHAPE.solved + 2 * SHAPE.speed_weight)
-    assert kind()(wrong) == slow < SHAPE.solved
+    speed = Speed(kind="modelled", target="A100", probe="base", candidate_us=2.0, eager_us=8.0)
+    assert kind()(replace(solved(), speed=speed)) == pytest.approx(
+        SHAPE.solved + 2 * SHAPE.speed_weight
+    )
+    assert kind()(replace(wrong, speed=speed)) == slow < SHAPE.solved
 
 
 @FIXED

@@ -1,0 +1,140 @@
+"""Scoring: one verification per completion, shared by everything in a process that asks for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from ..gates.battery import GATE_NAMES
+from ..gates.verdict import Verdict, errored, failed
+from ..service.jobs import Job, Verifier
+from ..service.options import GraderOptions
+
+CAPACITY = 1024
+"""Verdicts kept in memory, unless one batch needs more."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Entry:
+    verdict: Future[Verdict] = field(default_factory=Future)
+    readers: set[str] = field(default_factory=set)
+
+    def spent(self, reader: str) -> bool:
+        """Whether this reader has already been told that the harness broke."""
+        return reader in self.readers and self.verdict.done() and self.verdict.result().errored
+
+
+class Scorer:
+    """Verdicts by content: equal jobs are verified once, also when threads ask at the same time.
+
+    Several reward functions ask for the same completions. All of them have to hear of a broken
+    harness together, or the trainer would take the row for a bad one; yet it should be tried again
+    later. So a void verdict is handed once to each reader, and made anew when a reader returns.
+    """
+
+    def __init__(self, verifier: Verifier, capacity: int = CAPACITY) -> None:
+        self.verifier = verifier
+        self.capacity = capacity
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+        self._reported: object = None
+
+    def verdicts(self, jobs: Sequence[Job], reader: str) -> list[Verdict]:
+        """One verdict per job, in order; never raises because of a job or of the verifier.
+
+        Args:
+            jobs: what to judge; equal jobs get one verdict.
+            reader: name of the asking reward.
+        """
+        digests = [job.digest for job in jobs]
+        entries: dict[str, _Entry] = {}
+        missing: dict[str, Job] = {}
+        with self._lock:
+            for digest, job in zip(digests, jobs, strict=True):
+                entry = self._entries.get(digest)
+                if digest not in entries and (entry is None or entry.spent(reader)):
+                    entry = self._entries[digest] = _Entry()
+                    missing[digest] = job
+                if entry is not None:
+                    entries.setdefault(digest, entry).readers.add(reader)
+                    self._entries.move_to_end(digest)
+            while len(self._entries) > max(self.capacity, len(entries)):
+                self._entries.popitem(last=False)
+        self._verify(missing, entries)
+        return [entries[digest].verdict.result() for digest in digests]
+
+    def report_once(self, batch: object) -> bool:
+        """Whether this is the first call for this very object.
+
+        A trainer hands one and the same object to every reward function of a step, and only the
+        first may log, or the columns would come twice.
+        """
+        with self._lock:
+            first = self._reported is not batch
+            self._reported = batch
+            return first
+
+    def _verify(self, missing: Mapping[str, Job], entries: Mapping[str, _Entry]) -> None:
+        if not missing:
+            return
+        jobs = list(missing.values())
+        verdicts: Sequence[Verdict] = ()
+        try:
+            verdicts = self.verifier.grade_many(jobs)
+        except Exception:
+            logger.exception("the verifier broke; %d completions are left out", len(jobs))
+        finally:
+            if len(verdicts) != len(jobs):
+                verdicts = [void(job, "the verifier gave no verdict") for job in jobs]
+            for digest, verdict in zip(missing, verdicts, strict=True):
+                entries[digest].verdict.set_result(verdict)
+
+
+def void(job: Job, reason: str) -> Verdict:
+    """The verdict on what could not be judged through no fault of the candidate."""
+    findings = tuple(errored(gate, reason) for gate in GATE_NAMES)
+    return Verdict(task=job.task.to_json(), source=job.source, findings=findings)
+
+
+def unjudged(job: Job, reason: str) -> Verdict:
+    """The verdict on a completion that holds no source text."""
+    findings = tuple(failed(gate, f"not judged: {reason}") for gate in GATE_NAMES)
+    return Verdict(
+        task=job.task.to_json(),
+        source=job.source,
+        findings=findings,
+        fault=reason,
+        allclose=failed("allclose", reason),
+    )
+
+
+_scorers: dict[tuple[int, str], Scorer] = {}
+_lock = threading.Lock()
+
+
+def shared_scorer(options: GraderOptions | None = None) -> Scorer:
+    """The scorer of this process for these options, connected to the node's broker on first use.
+
+    Args:
+        options: how to grade; `None` is what `use_verifier` set, else the defaults.
+    """
+    key = (os.getpid(), "" if options is None else options.digest)
+    with _lock:
+        if key not in _scorers:
+            from ..service.client import connect  # who brings a verifier needs no broker
+
+            _scorers[key] = Scorer(connect(GraderOptions() if options is None else options))
+        return _scorers[key]
+
+
+def use_verifier(verifier: Verifier) -> None:
+    """Let everything in this process that names no options of its own ask this verifier."""
+    with _lock:
+        _scorers[(os.getpid(), "")] = Scorer(verifier)
