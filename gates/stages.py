@@ -20,7 +20,7 @@ from ..tasks.probe import Probe
 from . import battery, hardware, kernelbench_rule, placement, values
 from .channels import channels, muted_probe
 from .results import Results, seeded
-from .verdict import FATAL_CHANNELS, Finding, Status, Verdict, not_applicable
+from .verdict import FATAL_CHANNELS, Status, Verdict, not_asked
 
 Stage = tuple[Probe, ...]
 
@@ -81,9 +81,6 @@ def curtail(verdict: Verdict, results: Results, probes: Sequence[Probe], reason:
         complete = wanted <= results.observations.keys() and gate is not hardware
         waived = gate.NAME in results.task.waived
         settled = finding.status in (Status.FAIL, Status.ERROR)
-        findings.append(finding if complete or waived or settled else _not_asked(finding, reason))
+        known = complete or waived or settled
+        findings.append(finding if known else not_asked(gate.NAME, reason))
     return replace(verdict, findings=tuple(findings))
-
-
-def _not_asked(finding: Finding, reason: str) -> Finding:
-    return not_applicable(finding.gate, f"not asked: {reason} had failed, and that was enough")

@@ -64,6 +64,11 @@ class Finding:
     """What was measured, units in the key; `worst_ratio` is error over allowed error."""
     evidence: tuple[Evidence, ...] = ()
 
+    @property
+    def left_unasked(self) -> bool:
+        """Whether the gate would have had something to ask, had an earlier one not failed."""
+        return self.status is Status.NOT_APPLICABLE and self.reason.startswith(_NOT_ASKED)
+
     def __post_init__(self) -> None:
         if not self.reason:
             raise ValueError(f"{self.gate}: a finding needs a reason")
@@ -182,6 +187,11 @@ def not_applicable(gate: str, reason: str) -> Finding:
     return Finding(gate=gate, status=Status.NOT_APPLICABLE, reason=reason)
 
 
+def not_asked(gate: str, failure: str) -> Finding:
+    """Not asked in full, since an earlier failure settled the verdict."""
+    return not_applicable(gate, f"{_NOT_ASKED}{failure} had failed, and that was enough")
+
+
 def failed(
     gate: str,
     reason: str,
@@ -206,6 +216,7 @@ def errored(gate: str, reason: str) -> Finding:
     return Finding(gate=gate, status=Status.ERROR, reason=reason)
 
 
+_NOT_ASKED = "not asked: "
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 

@@ -118,11 +118,14 @@ REWARDS: dict[str, Callable[[RewardShape], Reward]] = {
 def gate_score(finding: Finding, shape: RewardShape) -> float | None:
     """What one gate is worth in [0, 1]; `None` where it had nothing to ask or the harness broke.
 
-    A pass is 1. A failure is the share of probes passed, for gates that measure an error mixed
-    with its closeness to the bound, 1 - log10(worst ratio) / decades, and stays below 1.
+    A pass is 1. A failure is the share of probes passed, for gates that measure an error mixed with
+    its closeness to the bound, 1 - log10(worst ratio) / decades, and stays below 1. A gate left
+    unasked after another's failure is 0, so that a candidate that gets further earns more.
     """
     if finding.status is Status.PASS:
         return 1.0
+    if finding.left_unasked:
+        return 0.0
     if finding.status is not Status.FAIL:
         return None
     score = _unit(finding.score)

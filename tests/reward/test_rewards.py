@@ -14,6 +14,7 @@ from lethe_env.gates.verdict import (
     errored,
     failed,
     not_applicable,
+    not_asked,
     passed,
 )
 from lethe_env.reward import REWARDS, AllcloseReward, ContractReward, FloorReward, RewardShape
@@ -163,6 +164,15 @@ def test_what_does_not_apply_is_left_out():
     total = 3 + 2 + 2 + 0.5 + 0.5 + 7 + 1
     expected = SHAPE.base + room * (total - 3 + 3 * score) / total
     assert ContractReward()(half) == pytest.approx(expected)
+
+
+def test_getting_further_before_the_first_failure_earns_more():
+    early = late = with_finding(solved(), failed("EXC-01", "x", score=0.5))
+    for gate in battery.GATE_NAMES[1:4]:
+        early = with_finding(early, not_asked(gate, "EXC-01"))
+    assert ContractReward()(early) < ContractReward()(late)
+    known = sum(f.left_unasked for f in early.findings)
+    assert known == 3 and not any(f.left_unasked for f in late.findings)
 
 
 def test_nothing_that_runs_is_worth_nothing():
