@@ -141,7 +141,8 @@ def _chosen(blocks: Sequence[_Block]) -> _Block | None:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    ticks, language, lines = "", "", []
+    ticks = language = ""
+    lines: list[str] = []
     for line in text.split("\n"):
         if ticks:
             if _closes(line, ticks):
