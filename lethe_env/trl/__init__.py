@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .reward_functions import RewardFunction, allclose_reward, contract_reward, floor_reward
-    from .scoring import Scorer, use_verifier
+    from .scoring import Scorer, shared_scorer, use_verifier
     from .spec import LetheSpec
     from .tool_env import KernelToolEnv
 
@@ -23,6 +23,7 @@ __all__ = [
     "allclose_reward",
     "contract_reward",
     "floor_reward",
+    "shared_scorer",
     "use_verifier",
 ]
 
@@ -34,6 +35,7 @@ _HOMES = {
     "allclose_reward": "reward_functions",
     "contract_reward": "reward_functions",
     "floor_reward": "reward_functions",
+    "shared_scorer": "scoring",
     "use_verifier": "scoring",
 }
 

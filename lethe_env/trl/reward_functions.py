@@ -10,7 +10,7 @@ from ..reward.shape import RewardShape
 from ..service.options import GraderOptions
 from .episodes import Attempts, best_reward
 from .metrics import columns, metrics
-from .rows import judge_completions, tasks_of
+from .rows import SourceOf, judge_completions, tasks_of
 from .scoring import Scorer, shared_scorer
 from .tool_env import attempts_in
 
@@ -27,6 +27,8 @@ class RewardFunction:
         options: how to grade, see `service.options`; `None` takes the process's own verifier.
         scorer: asked instead of the one that belongs to `options`. It does not pickle; without it
             the function does.
+        source: finds the source text in a completion, where it is not written out in a text or a
+            chat; it must not raise.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class RewardFunction:
         shape: RewardShape | None = None,
         options: GraderOptions | None = None,
         scorer: Scorer | None = None,
+        source: SourceOf | None = None,
     ) -> None:
         self.shape = RewardShape() if shape is None else shape
         self.reward = REWARDS[name](self.shape)
         self.options = options
         self._scorer = scorer
+        self._source = source
         self.__name__ = f"{name}_reward"
 
     def __call__(
@@ -71,9 +75,8 @@ class RewardFunction:
         scorer = shared_scorer(self.options) if self._scorer is None else self._scorer
         if environments is None:
             tasks = tasks_of(len(completions), task, task_json)
-            batch: list[Attempts] = [
-                [v] for v in judge_completions(completions, tasks, scorer, self.__name__)
-            ]
+            verdicts = judge_completions(completions, tasks, scorer, self.__name__, self._source)
+            batch: list[Attempts] = [[verdict] for verdict in verdicts]
             scores = [best_reward(self.reward, attempts) for attempts in batch]
         else:
             episodes = [attempts_in(environment) for environment in environments]

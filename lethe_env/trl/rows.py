@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ..gates.verdict import Verdict
-from ..reward.completion import extract_source
+from ..reward.completion import Extraction, extract_source
 from ..service.jobs import Job
 from ..tasks.catalog import suite
 from ..tasks.model import Task, TaskError
@@ -19,6 +19,8 @@ TASK_COLUMN = "task"
 """Column with the id of the task."""
 JSON_COLUMN = "task_json"
 """Column with the task itself as JSON, empty for tasks of the suite; need not be there."""
+SourceOf = Callable[[Task, Any], str | None]
+"""Finds the source text that a completion stands for."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,22 +66,38 @@ def tasks_of(
 
 
 def judge_completions(
-    completions: Sequence[Any], tasks: Sequence[Task | None], scorer: Scorer, reader: str
+    completions: Sequence[Any],
+    tasks: Sequence[Task | None],
+    scorer: Scorer,
+    reader: str,
+    source: SourceOf | None = None,
 ) -> list[Verdict]:
-    """One verdict per completion, in order."""
+    """One verdict per completion, in order.
+
+    Args:
+        completions: what a model wrote.
+        tasks: what each answers, `None` if nobody knows.
+        scorer: to ask.
+        reader: in whose name.
+        source: finds the source text in a completion; `None` is `extract_source`.
+    """
     verdicts: dict[int, Verdict] = {}
     jobs: dict[int, Job] = {}
     for index, (completion, task) in enumerate(zip(completions, tasks, strict=True)):
         if task is None:
             verdicts[index] = void(Job(_NOWHERE, ""), "the row names no known task")
             continue
-        found = extract_source(completion)
+        found = extract_source(completion) if source is None else _found(source(task, completion))
         if found.source is None:
             verdicts[index] = unjudged(Job(task, ""), found.reason)
         else:
             jobs[index] = Job(task, found.source)
     verdicts |= zip(jobs, scorer.verdicts(list(jobs.values()), reader), strict=True)
     return [verdicts[index] for index in range(len(completions))]
+
+
+def _found(source: str | None) -> Extraction:
+    return Extraction(source, "the completion stands for no source" if source is None else "text")
 
 
 _NOWHERE = Task(id="unknown", source="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -12,9 +13,11 @@ from dataclasses import dataclass, field
 
 from ..gates.battery import GATE_NAMES
 from ..gates.verdict import Verdict, errored, failed
+from ..service.client import connect
 from ..service.jobs import Job, Verifier
 from ..service.options import GraderOptions
 
+OPTIONS_VARIABLE = "LETHE_GRADER"
 CAPACITY = 1024
 """Verdicts kept in memory, unless one batch needs more."""
 
@@ -123,15 +126,37 @@ def shared_scorer(options: GraderOptions | None = None) -> Scorer:
     """The scorer of this process for these options, connected to the node's broker on first use.
 
     Args:
-        options: how to grade; `None` is what `use_verifier` set, else the defaults.
+        options: how to grade; `None` is what `use_verifier` set, else `default_options()`.
+
+    Raises:
+        ValueError: the environment variable holds no options.
+        HarnessError: no broker could be started.
     """
     key = (os.getpid(), "" if options is None else options.digest)
     with _lock:
         if key not in _scorers:
-            from ..service.client import connect  # who brings a verifier needs no broker
-
-            _scorers[key] = Scorer(connect(GraderOptions() if options is None else options))
+            _scorers[key] = Scorer(connect(default_options() if options is None else options))
         return _scorers[key]
+
+
+def default_options() -> GraderOptions:
+    """The defaults, with what the environment variable `LETHE_GRADER` says instead.
+
+    It holds a JSON object of fields of `GraderOptions`, such as `{"device": "vgpu"}`: a reward
+    function that is named in a configuration file has no other place for them.
+
+    Raises:
+        ValueError: it holds anything else.
+    """
+    text = os.environ.get(OPTIONS_VARIABLE, "{}")
+    known = GraderOptions().to_json()
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict) or not given.keys() <= known.keys():
+            raise ValueError(f"it has to be a JSON object of {', '.join(known)}")
+        return GraderOptions.from_json({**known, **given})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{OPTIONS_VARIABLE}={text}: {error}") from error
 
 
 def use_verifier(verifier: Verifier) -> None:

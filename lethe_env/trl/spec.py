@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..env.prompt import task_messages
@@ -14,7 +15,7 @@ from ..service.options import GraderOptions
 from ..tasks.catalog import load_tasks, suite
 from ..tasks.model import Task
 from .reward_functions import RewardFunction
-from .rows import row_of
+from .rows import SourceOf, row_of
 from .scoring import Scorer
 from .tool_env import KernelToolEnv
 
@@ -25,17 +26,11 @@ Tasks = str | Task | Iterable[str | Task]
 
 
 class LetheSpec:
-    """Tasks, rewards and, for several turns, the environment of a run; one trainer argument each.
+    """Tasks, rewards and, for several turns, the environment of a run.
 
         spec = LetheSpec(tasks=["softmax/softmax"], reward="contract")
-        GRPOTrainer(
-            model=...,
-            args=GRPOConfig(reward_weights=spec.reward_weights, ...),
-            train_dataset=spec.train_dataset,
-            eval_dataset=spec.eval_dataset,
-            reward_funcs=spec.reward_funcs,
-            environment_factory=spec.environment_factory,
-        )
+        settings = GRPOConfig(reward_weights=spec.reward_weights, ...)
+        GRPOTrainer(model, args=settings, **spec.trainer_arguments)
 
     Every reward is computed and logged whichever is optimised; `reward_weights` makes the choice.
 
@@ -46,6 +41,7 @@ class LetheSpec:
         multi_turn: whether the model hands in kernels through a tool and gets feedback.
         max_turns: attempts per episode if `multi_turn`.
         prompt: makes a row's `prompt`, chat messages or text, from a task.
+        source: finds the source text in a completion, for a model that does not write it out.
         shape: what each part of a verdict is worth.
         options: how to grade; `None` is the defaults on the node's broker.
         verifier: asked instead of the broker, in this process alone.
@@ -64,6 +60,7 @@ class LetheSpec:
         multi_turn: bool = False,
         max_turns: int = 4,
         prompt: Callable[[Task], list[dict[str, str]] | str] = task_messages,
+        source: SourceOf | None = None,
         shape: RewardShape | None = None,
         options: GraderOptions | None = None,
         verifier: Verifier | None = None,
@@ -81,6 +78,7 @@ class LetheSpec:
         self.max_turns = max_turns
         self.shape = RewardShape() if shape is None else shape
         self._prompt = prompt
+        self._source = source
         self._options = options
         self._scorer = None if verifier is None else Scorer(verifier)
 
@@ -97,7 +95,10 @@ class LetheSpec:
     @cached_property
     def reward_funcs(self) -> list[RewardFunction]:
         """One function per reward."""
-        return [RewardFunction(name, self.shape, self._options, self._scorer) for name in REWARDS]
+        return [
+            RewardFunction(name, self.shape, self._options, self._scorer, self._source)
+            for name in REWARDS
+        ]
 
     @property
     def reward_weights(self) -> list[float]:
@@ -115,6 +116,24 @@ class LetheSpec:
         return partial(
             KernelToolEnv, self.reward, self.max_turns, self.shape, self._options, self._scorer
         )
+
+    @property
+    def trainer_arguments(self) -> dict[str, Any]:
+        """`train_dataset`, `eval_dataset`, `reward_funcs`, with turns `environment_factory` too."""
+        arguments: dict[str, Any] = {
+            "train_dataset": self.train_dataset,
+            "eval_dataset": self.eval_dataset,
+            "reward_funcs": self.reward_funcs,
+        }
+        if self.multi_turn:
+            arguments["environment_factory"] = self.environment_factory
+        return arguments
+
+    def save(self, folder: str | Path) -> None:
+        """Write `train.jsonl` and `test.jsonl`, for trainers that are told a `dataset_name`."""
+        for name, dataset in (("train", self.train_dataset), ("test", self.eval_dataset)):
+            if dataset is not None:
+                dataset.to_json(Path(folder) / f"{name}.jsonl")
 
     def _dataset(self, tasks: Iterable[Task]) -> Dataset:
         from datasets import Dataset

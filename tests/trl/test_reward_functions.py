@@ -101,6 +101,14 @@ def test_a_task_may_travel_as_json(functions, verifier, task):
     assert verifier.batches[0][0].task == other
 
 
+def test_a_model_may_speak_a_language_of_its_own(verifier):
+    def spoken(task, completion):
+        return source() if completion == f"the kernel of {task.id}" else None
+
+    function = RewardFunction("contract", scorer=Scorer(verifier), source=spoken)
+    assert call([function], [f"the kernel of {TASK}", "noise"]) == [[SHAPE.solved, 0.0]]
+
+
 def test_a_dataset_without_tasks_is_refused_with_what_to_do(functions):
     with pytest.raises(ValueError, match=r"no column 'task'.*LetheSpec"):
         functions[0](completions=["x"])

@@ -1,9 +1,11 @@
 import threading
+from dataclasses import replace
 
 import pytest
 
 from lethe_env.service.jobs import Job
-from lethe_env.trl.scoring import Scorer
+from lethe_env.service.options import GraderOptions
+from lethe_env.trl.scoring import OPTIONS_VARIABLE, Scorer, default_options
 
 from .fakes import source
 
@@ -94,3 +96,13 @@ def test_a_batch_is_reported_once(scorer):
         True,
         True,
     ]
+
+
+def test_options_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv(OPTIONS_VARIABLE, '{"device": "vgpu", "targets": ["sm_90"], "seed": 7}')
+    options = default_options()
+    assert options == replace(GraderOptions(), device="vgpu", targets=("sm_90",), seed=7)
+    for text in ("vgpu", "[]", '{"gpu": 1}', '{"targets": 3}'):
+        monkeypatch.setenv(OPTIONS_VARIABLE, text)
+        with pytest.raises(ValueError, match="LETHE_GRADER="):
+            default_options()

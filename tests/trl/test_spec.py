@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from datasets import load_dataset
 
 from lethe_env.tasks.catalog import suite
 from lethe_env.tasks.model import Task, TaskError
@@ -49,6 +50,14 @@ def test_one_weight_makes_the_choice():
 def test_wrong_arguments_are_refused_at_once(arguments, error, text):
     with pytest.raises(error, match=text):
         LetheSpec(**arguments)
+
+
+def test_what_is_saved_loads_as_a_dataset_by_name(tmp_path):
+    spec = LetheSpec(tasks=[TASK, "elementwise/relu"], eval_tasks="norm/rms_norm")
+    spec.save(tmp_path / "data")
+    loaded = load_dataset(str(tmp_path / "data"), cache_dir=str(tmp_path / "cache"))
+    assert loaded["train"]["task"][:] == [TASK, "elementwise/relu"]
+    assert loaded["test"]["prompt"][0] == spec.eval_dataset[0]["prompt"]
 
 
 def test_a_prompt_of_ones_own():

@@ -33,16 +33,9 @@ def train(words, verifier, tmp_path):
         options = {name: fields.pop(name) for name in list(fields) if name in CONFIG}
         fields.setdefault("prompt", lambda task: [{"role": "user", "content": task.id}])
         spec = LetheSpec(fields.pop("tasks", TASK), verifier=fields.pop("by", verifier), **fields)
-        given = (
-            {}
-            if spec.environment_factory is None
-            else {"environment_factory": spec.environment_factory}
-        )
         made = trainer(
             model=policy(words),
             processing_class=words,
-            reward_funcs=spec.reward_funcs,
-            train_dataset=spec.train_dataset,
             args=config(
                 output_dir=str(tmp_path),
                 reward_weights=spec.reward_weights,
@@ -58,7 +51,7 @@ def train(words, verifier, tmp_path):
                 learning_rate=1e-2,
                 **{"max_completion_length": 12, **options},
             ),
-            **given,
+            **spec.trainer_arguments,
         )
         made.script = script
         made.train()
