@@ -171,6 +171,21 @@ class ModelNew(torch.nn.Module):
 """
 
 
+class Recorder:
+    """Passes jobs on to a verifier and keeps what it said."""
+
+    def __init__(self, verifier):
+        self.verifier = verifier
+        self.verdicts = []
+
+    def grade_many(self, jobs, progress=None):
+        self.verdicts += self.verifier.grade_many(jobs, progress)
+        return self.verdicts[-len(jobs) :]
+
+    def close(self):
+        pass
+
+
 def test_real_verdicts_rank_real_kernels(train, interpreter, make_task):
     slow = dict.fromkeys(("CMP-03", "PRC-01"), "many specialisations to compile")
     task = make_task(DOUBLE, op_class="elementwise", waived=slow)
@@ -180,11 +195,11 @@ def test_real_verdicts_rank_real_kernels(train, interpreter, make_task):
         KERNEL.format("tl.where(x == x, x + x, 0.0)"),
         "class ModelNew: pass",
     ]
-    trainer = train(Scripted, script=lambda i, _: written[i], tasks=[task], by=interpreter, steps=1)
+    recorder = Recorder(interpreter)
+    trainer = train(Scripted, script=lambda i, _: written[i], tasks=[task], by=recorder, steps=1)
     step = steps_of(trainer)[0]
-    jobs = [Job(task, text.removeprefix("```python\n").removesuffix("```")) for text in written]
-    contract, allclose, _ = (f.reward for f in LetheSpec([task], verifier=interpreter).reward_funcs)
-    verdicts = interpreter.grade_many(jobs)
+    contract, allclose, _ = (function.reward for function in trainer.reward_funcs)
+    verdicts = recorder.verdicts
     paid = [contract(verdict) for verdict in verdicts]
     assert paid[0] >= SHAPE.lowest_solved > SHAPE.partial_limit > max(paid[1:])
     assert paid[2] > paid[1] > paid[3] == 0.0
