@@ -18,6 +18,7 @@ from .opcode import SCALARS, Modifiers
 
 LANES = 32
 _FRACTION_BITS = 24
+_F32_BITS = 24
 _NO_EXPONENT = -1000
 """Stands for the exponent of a zero, below that of every product."""
 
@@ -37,6 +38,10 @@ _MULTIPLICANDS: Mapping[str, _Multiplicand] = {
     "bf16": _Multiplicand(2, "double", -126),
     "tf32": _Multiplicand(1, "double", -126),
 }
+
+_COMMON_EXPONENTS = (-50, 60)
+"""Elements in this range, and zeros, have products and sums that f32 holds: a product is at least
+2^-100, so the last of its 24 fraction bits is normal, and at most 2^122."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +128,49 @@ class _Term:
 class _FloatingTile:
     """Emits the products and sums of one floating-point `mma`."""
 
-    def __init__(self, build: Builder, source: str, target: str) -> None:
+    def __init__(self, build: Builder, source: str, target: str, common: bool) -> None:
+        """Prepare.
+
+        Args:
+            build: Where to write.
+            source: Type of the factors.
+            target: Type of the sums.
+            common: Whether all factors are finite and have common exponents, or the type has none
+                other: then f32 is wide enough.
+        """
         self.build = build
         self.source = SCALARS["f32" if source == "tf32" else source]
         self.truncates = source == "tf32"
-        self.multiplicand = _MULTIPLICANDS[source]
+        kind = _MULTIPLICANDS[source]
+        smallest = max(kind.smallest_exponent, _COMMON_EXPONENTS[0])
+        common_kind = _Multiplicand(kind.per_register, "float", smallest)
+        self.multiplicand = common_kind if common else kind
         self.accumulator = _ACCUMULATORS[target]
         self.target = SCALARS[target]
 
     def elements(self, register: Value) -> list[_Term]:
         """The one or two elements in a register of A or B."""
         build, kind = self.build, self.multiplicand
-        if self.truncates:
-            register = build.binary("and", register, 0xFFFFE000)
-        bits = 32 // kind.per_register
         terms = []
-        for index in range(kind.per_register):
-            raw = build.resize(build.binary("lshr", register, index * bits), bits)
-            value = rounding.widen(build, raw, self.source)
+        for value in self.values(register):
             exponent = self._exponent(value, kind.smallest_exponent, _NO_EXPONENT)
             terms.append(_Term(build.cast("fpext", value, kind.element), exponent))
         return terms
 
+    def values(self, register: Value) -> list[Value]:
+        """The same as f32."""
+        build, per_register = self.build, self.multiplicand.per_register
+        if self.truncates:
+            register = build.binary("and", register, 0xFFFFE000)
+        bits = 32 // per_register
+        raw = (build.binary("lshr", register, index * bits) for index in range(per_register))
+        return [rounding.widen(build, build.resize(word, bits), self.source) for word in raw]
+
     def _exponent(self, value: Value, smallest: int, of_zero: int) -> Value:
         build = self.build
         magnitude = build.binary("and", build.bits(value), 0x7FFFFFFF)
-        exponent = build.binary("sub", build.binary("lshr", magnitude, 23), 127)
+        exponent = build.resize(build.binary("lshr", magnitude, 23), 16)
+        exponent = build.binary("sub", exponent, 127)
         exponent = build.intrinsic("smax", exponent, build.constant(smallest, exponent))
         return build.select(build.compare("eq", magnitude, 0), of_zero, exponent)
 
@@ -191,6 +213,7 @@ class _FloatingTile:
         largest = build.intrinsic("smax", exponent, of_products)
         lowest = 2 * self.multiplicand.smallest_exponent
         largest = build.intrinsic("smax", largest, build.constant(lowest, largest))
+        largest = build.resize(largest, 32, signed=True)
         fraction = build.constant(_FRACTION_BITS, largest)
         scale = self._power_of_two(build.binary("sub", fraction, largest))
         wide = build.cast("fpext", accumulator, self.multiplicand.element)
@@ -220,6 +243,10 @@ class _FloatingTile:
     def _rounded(self, total: Value, largest: Value) -> Value:
         """`total · 2^(largest − 24)` in the accumulator's format, as an f32."""
         build = self.build
+        if self.multiplicand.element == "float" and self.target.bits == 32:
+            scale = self._power_of_two(build.binary("sub", largest, _FRACTION_BITS))
+            leading = build.cast("sitofp", self._leading_bits(total), "float")
+            return build.binary("fmul", leading, scale)
         power = build.resize(build.binary("add", largest, 1023 - _FRACTION_BITS), 64)
         scale = build.bitcast(build.binary("shl", power, 52), "double")
         exact = build.binary("fmul", build.cast("sitofp", total, "double"), scale)
@@ -230,6 +257,32 @@ class _FloatingTile:
         overflows = build.compare("oge", build.intrinsic("fabs", exact), 2.0**128)
         infinite = build.cast("fptrunc", exact, "float")
         return build.select(overflows, infinite, truncated)
+
+    def _leading_bits(self, total: Value) -> Value:
+        """An integer cut, towards zero, to the bits that an f32 holds."""
+        build = self.build
+        sign = build.binary("ashr", total, 31)
+        magnitude = build.binary("sub", build.binary("xor", total, sign), sign)
+        zeros = build.intrinsic("ctlz", magnitude, flag=False)
+        surplus = build.binary("sub", build.constant(32 - _F32_BITS, zeros), zeros)
+        surplus = build.intrinsic("smax", surplus, build.constant(0, surplus))
+        kept = build.binary("shl", build.constant(-1, total), surplus)
+        magnitude = build.binary("and", magnitude, kept)
+        return build.binary("sub", build.binary("xor", magnitude, sign), sign)
+
+    def uncommon(self, registers: Sequence[Value]) -> Value:
+        """Lanes that hold an element of A or B for which f32 is too narrow: mostly none."""
+        build = self.build
+        mask = build.constant(0, "i1")
+        low, high = ((bound + 127) << 23 for bound in _COMMON_EXPONENTS)
+        for register in registers:
+            for value in self.values(register):
+                magnitude = build.binary("and", build.bits(value), 0x7FFFFFFF)
+                usual = build.compare("ult", build.binary("sub", magnitude, low), high - low)
+                zero = build.compare("eq", magnitude, 0)
+                odd = build.binary("xor", build.binary("or", usual, zero), -1)
+                mask = build.binary("or", mask, odd)
+        return mask
 
     def special(self, value: Value) -> Value:
         """An infinity or NaN as an f32, zero for finite numbers."""
@@ -257,31 +310,51 @@ class _FloatingTile:
 
 
 def _floating(build: Builder, depth: int, source: str, target: str) -> None:
-    tile = _FloatingTile(build, source, target)
+    narrow = _MULTIPLICANDS[source].element == "float"
+    tile = _FloatingTile(build, source, target, common=True)
     chunks = depth // (4 * tile.multiplicand.per_register)
     rows = [build.operand("b32") for _ in range(2 * chunks)]
     columns = [build.operand("b32") for _ in range(chunks)]
     starts = _accumulators(build, target)
-    products = []
-    for chunk in range(chunks):
-        pair = [tile.elements(register) for register in rows[2 * chunk : 2 * chunk + 2]]
-        products.append(tile.products(pair, tile.elements(columns[chunk])))
-    steps = [starts]
-    for chunk in range(chunks):
-        steps.append([tile.sum(start, products[chunk][i]) for i, start in enumerate(steps[-1])])
+    products, steps = _chain(tile, rows, columns, starts)
 
-    def with_specials() -> list[Value]:
-        fixed = []
-        for index, result in enumerate(steps[-1]):
-            chain = [step[index] for step in steps[:-1]]
-            total = tile.special_sum(chain, [chunk[index] for chunk in products])
-            clean = build.compare("oeq", total, 0.0)
-            fixed.append(build.select(clean, result, total))
-        return fixed
+    def with_all() -> list[Value]:
+        if narrow:
+            return _with_specials(tile, products, steps)
+        wide = _FloatingTile(build, source, target, common=False)
+        return _with_specials(wide, *_chain(wide, rows, columns, starts))
 
-    mask = _any_special(build, tile, [*rows, *columns])
-    results = build.replaced_if_any(mask, steps[-1], with_specials)
+    registers = [*rows, *columns]
+    mask = _any_special(build, tile, registers) if narrow else tile.uncommon(registers)
+    results = build.replaced_if_any(mask, steps[-1], with_all)
     _give(build, tile, results)
+
+
+def _chain(
+    tile: _FloatingTile, rows: Sequence[Value], columns: Sequence[Value], starts: Sequence[Value]
+) -> tuple[list[list[list[_Term]]], list[list[Value]]]:
+    """The products of each chunk for each output, and the outputs before and after each chunk."""
+    products, steps = [], [list(starts)]
+    for chunk, column in enumerate(columns):
+        pair = [tile.elements(register) for register in rows[2 * chunk : 2 * chunk + 2]]
+        products.append(tile.products(pair, tile.elements(column)))
+        steps.append([tile.sum(start, products[-1][i]) for i, start in enumerate(steps[-1])])
+    return products, steps
+
+
+def _with_specials(
+    tile: _FloatingTile,
+    products: Sequence[Sequence[Sequence[_Term]]],
+    steps: Sequence[Sequence[Value]],
+) -> list[Value]:
+    """The outputs where infinities and NaN may be among the terms."""
+    fixed = []
+    for index, result in enumerate(steps[-1]):
+        chain = [step[index] for step in steps[:-1]]
+        total = tile.special_sum(chain, [chunk[index] for chunk in products])
+        clean = tile.build.compare("oeq", total, 0.0)
+        fixed.append(tile.build.select(clean, result, total))
+    return fixed
 
 
 def _accumulators(build: Builder, target: str) -> list[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import shadow, spans
+from . import scattered, shadow, spans
 from .counts import count_access
 from .emit import Module, Writer
 from .host_access import (
@@ -24,18 +24,23 @@ POISON = -1
 """Bits that a load outside its allocation gives, in every byte 0xFF."""
 
 
-def loader(module: Module, width: int, count: int, ordered: bool = False) -> str:
+def loader(module: Module, width: int, count: int, granule_bits: int, ordered: bool = False) -> str:
     """`load(access…, old…) -> values`: lanes that are off keep `old`.
 
-    `ordered` loads are volatile, relaxed or acquiring, and do not race with atomic operations.
+    Args:
+        module: Where to write it.
+        width: Bits of an element.
+        count: Adjacent elements for each lane.
+        granule_bits: Logarithm of the bytes that a cell of shared memory stands for.
+        ordered: Volatile, relaxed or acquiring: does not race with atomic operations.
     """
-    types = result_types(width, count)
-    size_bytes = width * count // 8
-    name = f"load.{width}x{count}"
-    parameters = Access.parameters() + [(type_, f"old{j}") for j, type_ in enumerate(types)]
     by_lane = _loader_by_lane(module, width, count, ordered)
     if ordered:
         return by_lane
+    types = result_types(width, count)
+    result = struct_type(types)
+    size_bytes = width * count // 8
+    scattered_name = _scattered_loader(module, width, count, granule_bits)
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, old = Access(*parameters[:5]), parameters[5:]
@@ -48,20 +53,50 @@ def loader(module: Module, width: int, count: int, ordered: bool = False) -> str
         well = writer.variable(span.good)
         with writer.when(span.good):
             writer.store(_may_load(writer, access, span), well)
-        with writer.when(writer.invert(writer.load("i1", well))):
-            result = writer.call(struct_type(types), by_lane, *access.values(), *old)
-            writer.give(result)
-            writer.label(writer.name("unreachable"))
+        piece, spread = writer.name("piece"), writer.name("spread")
+        writer.branch(writer.load("i1", well), piece, spread)
+        writer.label(spread)
+        writer.give(writer.call(result, scattered_name, *parameters))
+        writer.label(piece)
         spans.count(writer, access, span, size_bytes, stores=False)
         place = spans.place(writer, access, span)
         writer.branch(span.same, single, whole)
         writer.label(single)
         writer.give(writer.pack(read_single(writer, place, access.mask, old, width)))
         writer.label(whole)
-        writer.give(writer.call(struct_type(types), piece_reader(module, width, count), place,
-                                access.mask, *old))  # fmt: skip
+        read = piece_reader(module, width, count)
+        writer.give(writer.call(result, read, place, access.mask, *old))
 
-    return module.function(name, struct_type(types), parameters, build)
+    return module.function(f"load.{width}x{count}", result, _load_parameters(types), build)
+
+
+def _load_parameters(types: Sequence[str]) -> list[tuple[str, str]]:
+    return Access.parameters() + [(type_, f"old{j}") for j, type_ in enumerate(types)]
+
+
+def _scattered_loader(module: Module, width: int, count: int, granule_bits: int) -> str:
+    """The same for lanes that lie anywhere."""
+    types = result_types(width, count)
+    result = struct_type(types)
+    size_bytes = width * count // 8
+
+    def build(writer: Writer, *parameters: Value) -> None:
+        access, old = Access(*parameters[:5]), parameters[5:]
+        with writer.when(scattered.is_plain(writer, access, size_bytes)):
+            values, defined = scattered.read_lanes(writer, access, width, old)
+            with writer.when(defined):
+                fine = scattered.may_touch(
+                    writer, access, size_bytes, granule_bits, shadow.Touch.READ
+                )
+                with writer.when(fine):
+                    count_access(writer, access, size_bytes, stores=False)
+                    writer.give(writer.pack(values))
+                    writer.label(writer.name("given"))
+        name = _loader_by_lane(module, width, count, ordered=False)
+        writer.give(writer.call(result, name, *parameters))
+
+    name = f"load.scattered.{width}x{count}"
+    return module.function(name, result, _load_parameters(types), build)
 
 
 def _may_load(writer: Writer, access: Access, span: Span) -> Value:
@@ -77,7 +112,7 @@ def _may_load(writer: Writer, access: Access, span: Span) -> Value:
     return writer.load("i1", well)
 
 
-def _loader_by_lane(module: Module, width: int, count: int, ordered: bool = False) -> str:
+def _loader_by_lane(module: Module, width: int, count: int, ordered: bool) -> str:
     """`load(access…, old…) -> values`: lanes that are off keep `old`.
 
     `ordered` loads are volatile, relaxed or acquiring, and do not race with atomic operations.
@@ -107,22 +142,19 @@ def _loader_by_lane(module: Module, width: int, count: int, ordered: bool = Fals
         values = [writer.load(type_, place) for type_, place in zip(types, results, strict=True)]
         writer.give(writer.pack(values))
 
-    parameters = Access.parameters() + [(type_, f"old{j}") for j, type_ in enumerate(types)]
     name = f"load.{'ordered' if ordered else 'lanes'}.{width}x{count}"
-    return module.function(name, struct_type(types), parameters, build)
+    return module.function(name, struct_type(types), _load_parameters(types), build)
 
 
-def storer(module: Module, width: int, count: int, ordered: bool = False) -> str:
+def storer(module: Module, width: int, count: int, granule_bits: int, ordered: bool = False) -> str:
     """`store(access…, values…)`: what lies outside its allocation is dropped.
 
-    `ordered` stores are volatile, relaxed or releasing.
+    Arguments as for `loader`; `ordered` stores are volatile, relaxed or releasing.
     """
-    types = result_types(width, count)
-    size_bytes = width * count // 8
-    parameters = Access.parameters() + [(type_, f"value{j}") for j, type_ in enumerate(types)]
     by_lane = _storer_by_lane(module, width, count, ordered)
     if ordered:
         return by_lane
+    size_bytes = width * count // 8
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, values = Access(*parameters[:5]), parameters[5:]
@@ -135,12 +167,42 @@ def storer(module: Module, width: int, count: int, ordered: bool = False) -> str
                 touched = shadow.touch_piece(writer, access, span, shadow.Touch.WRITE)
                 writer.store(touched, well)
             with writer.when(writer.invert(writer.load("i1", well))):
-                writer.call("void", by_lane, *parameters)
+                scattered_name = _scattered_storer(module, width, count, granule_bits)
+                writer.call("void", scattered_name, *parameters)
             with writer.when(writer.load("i1", well)):
                 _store_span(writer, access, span, width, values)
         writer.give()
 
+    parameters = _store_parameters(width, count)
     return module.function(f"store.{width}x{count}", "void", parameters, build)
+
+
+def _store_parameters(width: int, count: int) -> list[tuple[str, str]]:
+    types = result_types(width, count)
+    return Access.parameters() + [(type_, f"value{j}") for j, type_ in enumerate(types)]
+
+
+def _scattered_storer(module: Module, width: int, count: int, granule_bits: int) -> str:
+    """The same for lanes that lie anywhere."""
+    size_bytes = width * count // 8
+
+    def build(writer: Writer, *parameters: Value) -> None:
+        access, values = Access(*parameters[:5]), parameters[5:]
+        well = writer.variable(scattered.is_plain(writer, access, size_bytes))
+        with writer.when(writer.load("i1", well)):
+            touch = shadow.Touch.WRITE
+            fine = scattered.may_touch(writer, access, size_bytes, granule_bits, touch)
+            writer.store(fine, well)
+        with writer.when(writer.load("i1", well)):
+            scattered.write_lanes(writer, access, width, values)
+            count_access(writer, access, size_bytes, stores=True)
+        with writer.when(writer.invert(writer.load("i1", well))):
+            by_lane = _storer_by_lane(module, width, count, ordered=False)
+            writer.call("void", by_lane, *parameters)
+        writer.give()
+
+    name = f"store.scattered.{width}x{count}"
+    return module.function(name, "void", _store_parameters(width, count), build)
 
 
 def _store_span(
@@ -155,12 +217,11 @@ def _store_span(
     writer.call("void", write, spans.place(writer, access, span), access.mask, *values)
 
 
-def _storer_by_lane(module: Module, width: int, count: int, ordered: bool = False) -> str:
+def _storer_by_lane(module: Module, width: int, count: int, ordered: bool) -> str:
     """`store(access…, values…)`: what lies outside its allocation is dropped.
 
     `ordered` stores are volatile, relaxed or releasing.
     """
-    types = result_types(width, count)
     size_bytes = width * count // 8
 
     def build(writer: Writer, *parameters: Value) -> None:
@@ -173,6 +234,5 @@ def _storer_by_lane(module: Module, width: int, count: int, ordered: bool = Fals
         count_access(writer, access, size_bytes, stores=True)
         writer.give()
 
-    parameters = Access.parameters() + [(type_, f"value{j}") for j, type_ in enumerate(types)]
     name = f"store.{'ordered' if ordered else 'lanes'}.{width}x{count}"
-    return module.function(name, "void", parameters, build)
+    return module.function(name, "void", _store_parameters(width, count), build)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 from ..ptx.model import Address, Immediate, Instruction
-from . import shadow
+from . import scattered, shadow
 from .counts import count_access
 from .emit import Module, Writer
 from .layout import Context, Copy, Fiber, Site
@@ -50,7 +50,7 @@ def lower_async(lowering: Lowering, instruction: Instruction) -> None:
 
 def _wait(lowering: Lowering, before: Value) -> None:
     """Complete all copies of groups below `before`."""
-    name = _completer(lowering.module)
+    name = _completer(lowering.module, lowering.granule_bits)
     lowering.writer.call("void", name, lowering.context, lowering.fiber, before)
 
 
@@ -69,11 +69,11 @@ def _lower_copy(lowering: Lowering, instruction: Instruction) -> None:
         given = writer.splat(given)
     places = writer.resize(address_of(lowering, target, "i32"), "i64")
     arguments = access_arguments(lowering, instruction, "global", source, mask)
-    name = _issuer(lowering.module, size.value)
+    name = _issuer(lowering.module, size.value, lowering.granule_bits)
     writer.call("void", name, *arguments, lowering.fiber, places, given)
 
 
-def _issuer(module: Module, size_bytes: int) -> str:
+def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
     """`issue(access…, fiber, targets, given)`: check the source, and queue the copy.
 
     `given` is the number of bytes that a lane copies; the rest of its target becomes zero.
@@ -81,12 +81,12 @@ def _issuer(module: Module, size_bytes: int) -> str:
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, (fiber, targets, given) = Access(*parameters[:5]), parameters[5:]
-        copy = _push(writer, access.context, fiber)
+        copy = _push(writer, access.context, fiber, granule_bits)
         reads = writer.both(access.mask, writer.compare("ne", given, 0))
         fetched = _resolve_sources(writer, access.narrowed(reads), copy, size_bytes)
         window = writer.field(access.context, Context, "shared_window")
         shared = Access(targets, access.mask, window, access.site, access.context)
-        lanes = _reserve_targets(writer, shared, size_bytes)
+        lanes = _reserve_targets(writer, shared, size_bytes, granule_bits)
         writer.store(writer.resize(targets, "i32"), writer.field(copy, Copy, "target"), 4)
         writer.store(given, writer.field(copy, Copy, "given"), 4)
         writer.write(copy, Copy, "lanes", lanes)
@@ -119,22 +119,35 @@ def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: in
     return writer.load("i32", fetched)
 
 
-def _reserve_targets(writer: Writer, access: Access, size_bytes: int) -> Value:
+def _reserve_targets(writer: Writer, access: Access, size_bytes: int, granule_bits: int) -> Value:
     """Nobody may touch the targets until the copy completes; gives the lanes in bounds, `i32`."""
     kept = writer.variable(i32(0))
     with each_window(writer, access, size_bytes) as here:
-        shadow.issue_copy(writer, here, size_bytes // 4)
+        _claim(writer, here, size_bytes, granule_bits, complete=False)
         lanes = writer.bits(here.mask)
         writer.store(writer.either(writer.load("i32", kept), lanes), kept)
     count_access(writer, access, size_bytes, stores=True)
     return writer.load("i32", kept)
 
 
-def _push(writer: Writer, context: Value, fiber: Value) -> Value:
+def _claim(
+    writer: Writer, access: Access, size_bytes: int, granule_bits: int, complete: bool
+) -> None:
+    """Check and note that the targets of a copy are written, now or when it completes."""
+    touch = shadow.Touch.WRITE
+    fine = scattered.may_touch(writer, access, size_bytes, granule_bits, touch)
+    with writer.when(fine):
+        scattered.define_lanes(writer, access, size_bytes, defined=complete)
+    with writer.when(writer.invert(fine)):
+        note = shadow.complete_copy if complete else shadow.issue_copy
+        note(writer, access, size_bytes // 4)
+
+
+def _push(writer: Writer, context: Value, fiber: Value, granule_bits: int) -> Value:
     """A free place at the end of the warp's queue."""
     count = writer.read(fiber, Fiber, "copies_count")
     with writer.when(writer.compare("uge", count, QUEUE)):
-        writer.call("void", _finisher(writer.module), context, fiber)
+        writer.call("void", _finisher(writer.module, granule_bits), context, fiber)
     first = writer.read(fiber, Fiber, "copies_first")
     count = writer.read(fiber, Fiber, "copies_count")
     writer.write(fiber, Fiber, "copies_count", writer.add(count, 1))
@@ -146,7 +159,7 @@ def _copy_at(writer: Writer, fiber: Value, position: Value) -> Value:
     return writer.item(writer.read(fiber, Fiber, "copies"), _COPY, index)
 
 
-def _completer(module: Module) -> str:
+def _completer(module: Module, granule_bits: int) -> str:
     """`complete(context, fiber, before)`: finish copies until one is of group `before` or later."""
 
     def build(writer: Writer, context: Value, fiber: Value, before: Value) -> None:
@@ -160,7 +173,7 @@ def _completer(module: Module) -> str:
         due = writer.compare("ult", writer.read(copy, Copy, "group"), before)
         writer.branch(due, inside, after)
         writer.label(inside)
-        writer.call("void", _finisher(module), context, fiber)
+        writer.call("void", _finisher(module, granule_bits), context, fiber)
         writer.jump(head)
         writer.label(after)
         writer.give()
@@ -169,7 +182,7 @@ def _completer(module: Module) -> str:
     return module.function("copy.complete", "void", parameters, build)
 
 
-def _finisher(module: Module) -> str:
+def _finisher(module: Module, granule_bits: int) -> str:
     """`finish(context, fiber)`: make the oldest copy happen."""
 
     def build(writer: Writer, context: Value, fiber: Value) -> None:
@@ -182,13 +195,15 @@ def _finisher(module: Module) -> str:
         lanes = writer.read(copy, Copy, "lanes")
         for size_bytes in (4, 8, 16):
             with writer.when(writer.compare("eq", size, size_bytes)):
-                _move(writer, context, copy, lanes, size_bytes)
+                _move(writer, context, copy, lanes, size_bytes, granule_bits)
         writer.give()
 
     return module.function("copy.finish", "void", [("ptr", "context"), ("ptr", "fiber")], build)
 
 
-def _move(writer: Writer, context: Value, copy: Value, lanes: Value, size_bytes: int) -> None:
+def _move(
+    writer: Writer, context: Value, copy: Value, lanes: Value, size_bytes: int, granule_bits: int
+) -> None:
     window = writer.field(context, Context, "shared_window")
     shared = writer.cast("inttoptr", writer.read(window, Site, "host"), "ptr")
     fetched = writer.read(copy, Copy, "fetched")
@@ -219,7 +234,7 @@ def _move(writer: Writer, context: Value, copy: Value, lanes: Value, size_bytes:
         writer.read(copy, Copy, "site"),
         context,
     )
-    shadow.complete_copy(writer, access, size_bytes // 4)
+    _claim(writer, access, size_bytes, granule_bits, complete=True)
 
 
 def _first_bytes(writer: Writer, value: Value, kept: Value, size_bytes: int) -> Value:

@@ -14,7 +14,7 @@ from ..ptx.model import Instruction, Kernel
 from .emit import Module, Writer
 from .layout import COUNT_MEMORY, Context, Counters
 from .spans import SECTOR_BITS
-from .values import LANES, Value, constant, constants, i32, i64
+from .values import LANES, Value, constant, constants, i32, i64, vector
 from .windows import Access
 
 _BANK_BYTES = 4
@@ -166,6 +166,22 @@ def _each_distinct(writer: Writer, numbers: Value, bits: Value) -> Iterator[Valu
     writer.label(after)
 
 
+def _may_conflict(writer: Writer, access: Access, units: Value, lanes: int) -> Value:
+    """Whether two lanes of a phase of `lanes` use one group of banks, `i1`.
+
+    Each lane sets the bit of its phase and group in a word, which has as many bits as there are.
+    """
+    groups = writer.both(writer.resize(units, "i32"), lanes - 1)
+    phases = constants("i32", [lane - lane % lanes for lane in range(LANES)])
+    one = constant(vector("i32"), 1)
+    own = writer.binary("shl", one, writer.add(groups, phases))
+    own = writer.select(access.mask, own, constant(vector("i32"), 0))
+    used = writer.call("i32", "llvm.vector.reduce.or.v32i32", own)
+    active = writer.bits(access.mask)
+    used, active = (writer.call("i32", "llvm.ctpop.i32", word) for word in (used, active))
+    return writer.compare("ne", used, active)
+
+
 def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
     """Extra passes through the banks of shared memory, `i64`.
 
@@ -180,7 +196,8 @@ def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
     tight = writer.compare("ne", spread, constants("i64", range(LANES)))
     total = writer.variable(i64(0))
     turns = writer.slot(f"[{_BANKS} x i32]", 64)
-    with writer.when(writer.any(tight)):
+    clash = writer.both(writer.any(tight), _may_conflict(writer, access, units, lanes))
+    with writer.when(clash):
         for phase in range(LANES // lanes):
             window = ((1 << lanes) - 1) << (phase * lanes)
             bits = writer.both(writer.bits(access.mask), window)

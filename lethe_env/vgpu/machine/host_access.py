@@ -24,11 +24,11 @@ def piece_reader(module: Module, width: int, count: int) -> str:
         writer.branch(writer.compare("eq", writer.bits(mask), -1), whole, partial)
         writer.label(whole)
         wide = writer.load(vector(f"i{width}", LANES * count), place, width // 8)
-        writer.give(writer.pack(_split(writer, wide, count)))
+        writer.give(writer.pack(split(writer, wide, count)))
         writer.label(partial)
         wide_mask = _repeat_lanes(writer, mask, count)
-        wide = writer.masked_load(place, wide_mask, _join(writer, list(old)), width // 8)
-        writer.give(writer.pack(_split(writer, wide, count)))
+        wide = writer.masked_load(place, wide_mask, join(writer, list(old)), width // 8)
+        writer.give(writer.pack(split(writer, wide, count)))
 
     parameters = [("ptr", "place"), (MASK, "mask")]
     parameters += [(type_, f"old{j}") for j, type_ in enumerate(result_types(width, count))]
@@ -41,7 +41,7 @@ def piece_writer(module: Module, width: int, count: int) -> str:
 
     def build(writer: Writer, place: Value, mask: Value, *values: Value) -> None:
         whole, partial = writer.name("whole"), writer.name("partial")
-        wide = _join(writer, list(values))
+        wide = join(writer, list(values))
         writer.branch(writer.compare("eq", writer.bits(mask), -1), whole, partial)
         writer.label(whole)
         writer.store(wide, place, width // 8)
@@ -130,15 +130,16 @@ def _start_if_contiguous(
     return writer.select(broken, i64(0), first)
 
 
-def _split(writer: Writer, wide: Value, count: int) -> list[Value]:
+def split(writer: Writer, wide: Value, count: int) -> list[Value]:
+    """Element j of every lane, for each j: the inverse of `join`."""
     if count == 1:
         return [wide]
     return [writer.shuffle(wide, range(j, LANES * count, count)) for j in range(count)]
 
 
-def _join(writer: Writer, values: list[Value]) -> Value:
+def join(writer: Writer, values: Sequence[Value]) -> Value:
     """Interleave: element j of lane l goes to position `l * count + j`."""
-    count, joined = len(values), values
+    count, joined = len(values), list(values)
     size = LANES
     while len(joined) > 1:
         joined = [

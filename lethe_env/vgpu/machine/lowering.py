@@ -22,6 +22,7 @@ from ..ptx.model import (
 from .emit import Module, Writer
 from .layout import VARIABLES_WINDOW, WINDOW_BITS
 from .registers import Registers, element_type
+from .shadow import granule_bits
 from .values import LANES, Value, i32, struct_type, vector
 
 WARP = "warp"
@@ -47,6 +48,11 @@ class Lowering:
     """The instruction of every site, by the site's number."""
     required: dict[int, set[str]] = field(default_factory=dict)
     """Shared functions that arithmetic needs, by lanes."""
+    granule_bits: int = field(init=False)
+    """Logarithm of the bytes that a cell of shared memory stands for."""
+
+    def __post_init__(self) -> None:
+        self.granule_bits = granule_bits(self.kernel, "shared")
 
     def site(self, instruction: Instruction) -> Value:
         """A new site for an instruction that may have findings."""

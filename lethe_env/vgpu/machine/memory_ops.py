@@ -94,7 +94,7 @@ def _load(
     else:
         arguments = arguments_at(lowering, instruction, space, addresses, mask)
         ordered = not _ORDERED.isdisjoint(instruction.opcode)
-        name = loader(lowering.module, width, count, ordered)
+        name = loader(lowering.module, width, count, lowering.granule_bits, ordered)
         result = writer.call(struct_type(types), name, *arguments, *old)
     return writer.unpack(result, types)
 
@@ -136,7 +136,7 @@ def _store(
         return
     arguments = arguments_at(lowering, instruction, space, addresses, mask)
     ordered = not _ORDERED.isdisjoint(instruction.opcode)
-    name = storer(lowering.module, width, count, ordered)
+    name = storer(lowering.module, width, count, lowering.granule_bits, ordered)
     writer.call("void", name, *arguments, *values)
 
 

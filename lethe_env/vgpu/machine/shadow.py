@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from ..ptx.model import Kernel
+from ..ptx.model import Immediate, Kernel
 from . import definedness
 from .emit import Module, Writer
 from .host_access import reader, result_types, writer_of
@@ -27,6 +27,7 @@ from .spans import Span, is_shared
 from .values import LANES, Value, constant, constants, i32, i64, struct_type, vector
 from .windows import BARRIER, RACE, Access, host_addresses, report
 
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _WARP_BITS = 6
 _SEVERAL_WARPS = (1 << _WARP_BITS) - 1
 _ATOMIC = 0x80000000
@@ -47,14 +48,22 @@ class Touch(IntEnum):
 
 
 def granule_bits(kernel: Kernel, space: str) -> int:
-    """Logarithm of the bytes a cell stands for: the narrowest access, but four at most."""
-    widths = [4]
+    """Logarithm of the bytes a cell stands for: what the narrowest access moves.
+
+    In global memory that is an element of four bytes at most, since a tensor may begin anywhere.
+    """
+    shared = space == "shared"
+    sizes = [16 if shared else 4]
     for instruction in kernel.body:
         opcode = instruction.opcode
         if opcode[0] in ("ld", "st", "atom", "red") and _may_access(opcode, space):
             bits = int(element_type(opcode[-1])[1:])
-            widths.append(bits // 8)
-    return min(widths).bit_length() - 1
+            count = next((n for name, n in _VECTORS.items() if name in opcode), 1)
+            sizes.append(bits * (count if shared else 1) // 8)
+        elif opcode[:2] == ("cp", "async") and shared and len(instruction.operands) > 2:
+            size = instruction.operands[2]
+            sizes.append(size.value if isinstance(size, Immediate) else 4)
+    return min(sizes).bit_length() - 1
 
 
 def _may_access(opcode: tuple[str, ...], space: str) -> bool:
@@ -245,15 +254,19 @@ def _inspect(
 def _marks(writer: Writer, context: Value, shared: Value) -> Marks:
     base = writer.read(context, Context, "mark_base")
     block = writer.add(writer.add(base, writer.read(context, Context, "block")), 1)
+    blocks = writer.resize(writer.read(context, Context, "order_count"), "i32")
+    last = writer.add(writer.add(base, blocks), 1)
+    inner = shared_marks(writer, context)
+    outer = Marks(block, last, writer.add(base, 1))
+    return Marks(*(writer.select(shared, a, b) for a, b in zip(inner, outer, strict=True)))
+
+
+def shared_marks(writer: Writer, context: Value) -> Marks:
+    """Of the current warp and epoch."""
     fiber = writer.read(context, Context, "current")
     warp = writer.add(writer.read(fiber, Fiber, "warp"), 1)
     epoch = writer.shift_left(writer.read(context, Context, "epoch"), _WARP_BITS)
-    own = writer.select(shared, writer.either(epoch, warp), block)
-    blocks = writer.resize(writer.read(context, Context, "order_count"), "i32")
-    last = writer.add(writer.add(base, blocks), 1)
-    several = writer.select(shared, writer.either(epoch, _SEVERAL_WARPS), last)
-    oldest = writer.select(shared, epoch, writer.add(base, 1))
-    return Marks(own, several, oldest)
+    return Marks(writer.either(epoch, warp), writer.either(epoch, _SEVERAL_WARPS), epoch)
 
 
 def _granule_bits(writer: Writer, context: Value, shared: Value) -> Value:

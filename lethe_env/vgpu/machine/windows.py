@@ -82,7 +82,7 @@ def each_window(writer: Writer, access: Access, size_bytes: int) -> Iterator[Acc
     bits = writer.load("i32", remaining)
     writer.branch(writer.compare("ne", bits, 0), inside, after)
     writer.label(inside)
-    hit = writer.both(bits, writer.bits(_lanes_inside(writer, access, size_bytes)))
+    hit = writer.both(bits, writer.bits(lanes_inside(writer, access, size_bytes)))
     writer.branch(writer.compare("ne", hit, 0), found, missing)
     writer.label(missing)
     seek = _seeker(writer.module)
@@ -111,7 +111,8 @@ def report(writer: Writer, access: Access, kind: int, lanes: Value, other: Value
     writer.call("void", name, *access.values(), i32(kind), lanes, other)
 
 
-def _lanes_inside(writer: Writer, access: Access, size_bytes: int) -> Value:
+def lanes_inside(writer: Writer, access: Access, size_bytes: int) -> Value:
+    """Lanes whose access lies in the window, active or not, `<32 x i1>`."""
     base = writer.read(access.window, Site, "base")
     size = writer.read(access.window, Site, "size")
     fits = writer.compare("uge", size, size_bytes)
