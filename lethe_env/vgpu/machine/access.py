@@ -17,7 +17,7 @@ from .host_access import (
 )
 from .layout import Site
 from .spans import Span
-from .values import Value, constant, struct_type
+from .values import LANES, Value, constant, struct_type
 from .windows import Access, each_window, host_addresses
 
 POISON = -1
@@ -64,6 +64,8 @@ def loader(module: Module, width: int, count: int, granule_bits: int, ordered: b
         writer.label(single)
         writer.give(writer.pack(read_single(writer, place, access.mask, old, width)))
         writer.label(whole)
+        # Blocks begin in no order, so the processor does not foresee what the next warp loads.
+        writer.prefetch(writer.at(place, span.length), LANES * size_bytes)
         read = piece_reader(module, width, count)
         writer.give(writer.call(result, read, place, access.mask, *old))
 

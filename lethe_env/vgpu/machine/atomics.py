@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..ptx.model import Address, Instruction, Operand, Vector
-from . import shadow
+from . import scattered, shadow
 from .counts import count_access
 from .emit import Module, Writer
 from .generic import each_space
+from .layout import Site
 from .lowering import Lowering, take_operands
 from .memory_ops import access_arguments, address_of, arguments_at
 from .registers import element_type
@@ -165,13 +166,15 @@ def _warp_function(module: Module, atomic: Atomic) -> str:
     element = atomic.element
     size_bytes = int(element[1:]) // 8
 
+    width = int(element[1:])
+
     def build(writer: Writer, *parameters: Value) -> None:
         access, (values, desired) = Access(*parameters[:5]), parameters[5:]
         old = writer.variable(constant(vector(element), -1))
         given, wanted = writer.variable(values), writer.variable(desired)
         operate = _operation(atomic)
-        with each_window(writer, access, size_bytes) as here:
-            shadow.before_atomic(writer, here, int(element[1:]), atomic.acquires, atomic.releases)
+
+        def operate_lanes(here: Access) -> None:
             places = writer.variable(host_addresses(writer, here))
             with writer.lanes(writer.bits(here.mask)) as lane:
                 address = writer.load("i64", writer.item(places, "i64", lane))
@@ -180,7 +183,17 @@ def _warp_function(module: Module, atomic: Atomic) -> str:
                 desire = writer.load(element, writer.item(wanted, element, lane))
                 previous = operate(writer, place, value, desire)
                 writer.store(previous, writer.item(old, element, lane))
-            shadow.after_atomic(writer, here, int(element[1:]))
+
+        well = writer.variable(_is_well(writer, access, atomic, size_bytes))
+        with writer.when(writer.load("i1", well)):
+            operate_lanes(access)
+        with (
+            writer.when(writer.invert(writer.load("i1", well))),
+            each_window(writer, access, size_bytes) as here,
+        ):
+            shadow.before_atomic(writer, here, width, atomic.acquires, atomic.releases)
+            operate_lanes(here)
+            shadow.after_atomic(writer, here, width)
         count_access(writer, access, size_bytes, stores=True, atomic=True)
         writer.give(writer.load(vector(element), old))
 
@@ -189,6 +202,20 @@ def _warp_function(module: Module, atomic: Atomic) -> str:
     flags = f"{atomic.acquires:d}{atomic.releases:d}"
     name = f"atomic.{atomic.operation}.{atomic.type}.{atomic.space}.{flags}"
     return module.function(name, vector(element), parameters, build)
+
+
+def _is_well(writer: Writer, access: Access, atomic: Atomic, size_bytes: int) -> Value:
+    """Whether nothing is wrong with an operation, `i1`; notes that it happens if so."""
+    well = writer.variable(scattered.is_plain(writer, access, size_bytes))
+    with writer.when(writer.load("i1", well)):
+        writer.store(scattered.is_defined(writer, access, size_bytes), well)
+    cells = writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)
+    with writer.when(writer.both(cells, writer.load("i1", well))):
+        name = scattered.atomic_marker(writer.module, size_bytes, atomic.acquires)
+        writer.store(writer.call("i1", name, *access.values()), well)
+        if atomic.releases:
+            shadow.release(writer, access)
+    return writer.load("i1", well)
 
 
 def _operation(atomic: Atomic) -> Callable[[Writer, Value, Value, Value], Value]:

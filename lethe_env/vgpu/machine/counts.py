@@ -14,7 +14,7 @@ from ..ptx.model import Instruction, Kernel
 from .emit import Module, Writer
 from .layout import COUNT_MEMORY, Context, Counters
 from .spans import SECTOR_BITS
-from .values import LANES, Value, constant, constants, i32, i64, vector
+from .values import LANES, Value, constant, constants, element_of, i32, i64, vector
 from .windows import Access
 
 _BANK_BYTES = 4
@@ -150,7 +150,8 @@ def _distinct(writer: Writer, numbers: Value, bits: Value) -> Value:
 @contextmanager
 def _each_distinct(writer: Writer, numbers: Value, bits: Value) -> Iterator[Value]:
     """A loop over the different numbers that the given lanes hold."""
-    left = writer.variable(bits)
+    left, spread = writer.variable(bits), writer.variable(numbers)
+    element = element_of(numbers.type)
     head, inside, after = (writer.name(x) for x in ("head", "inside", "after"))
     writer.jump(head)
     writer.label(head)
@@ -158,7 +159,7 @@ def _each_distinct(writer: Writer, numbers: Value, bits: Value) -> Iterator[Valu
     writer.branch(writer.compare("ne", current, 0), inside, after)
     writer.label(inside)
     lane = writer.call("i32", "llvm.cttz.i32", current, constant("i1", 1))
-    number = writer.extract(numbers, writer.resize(lane, "i64"))
+    number = writer.load(element, writer.item(spread, element, writer.resize(lane, "i64")))
     same = writer.bits(writer.compare("eq", numbers, writer.splat(number)))
     writer.store(writer.both(current, writer.invert(same)), left)
     yield number
@@ -171,7 +172,7 @@ def _may_conflict(writer: Writer, access: Access, units: Value, lanes: int) -> V
 
     Each lane sets the bit of its phase and group in a word, which has as many bits as there are.
     """
-    groups = writer.both(writer.resize(units, "i32"), lanes - 1)
+    groups = writer.both(units, lanes - 1)
     phases = constants("i32", [lane - lane % lanes for lane in range(LANES)])
     one = constant(vector("i32"), 1)
     own = writer.binary("shl", one, writer.add(groups, phases))
@@ -190,10 +191,10 @@ def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
     """
     unit = max(size_bytes, _BANK_BYTES)
     lanes = _BANKS * _BANK_BYTES // unit
-    units = writer.shift_right(access.addresses, unit.bit_length() - 1)
+    units = writer.resize(writer.shift_right(access.addresses, unit.bit_length() - 1), "i32")
     first = writer.extract(units, 0)
     spread = writer.sub(units, writer.splat(first))
-    tight = writer.compare("ne", spread, constants("i64", range(LANES)))
+    tight = writer.compare("ne", spread, constants("i32", range(LANES)))
     total = writer.variable(i64(0))
     turns = writer.slot(f"[{_BANKS} x i32]", 64)
     clash = writer.both(writer.any(tight), _may_conflict(writer, access, units, lanes))
@@ -206,7 +207,8 @@ def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
             writer.call("void", "llvm.memset.p0.i64", turns, constant("i8", 0), size,
                         constant("i1", 0))  # fmt: skip
             with _each_distinct(writer, units, bits) as number:
-                place = writer.item(turns, "i32", writer.both(number, lanes - 1))
+                group = writer.resize(writer.both(number, lanes - 1), "i64")
+                place = writer.item(turns, "i32", group)
                 turn = writer.add(writer.load("i32", place), 1)
                 writer.store(turn, place)
                 longest_now = writer.load("i32", longest)

@@ -10,6 +10,9 @@ from ..ptx.model import Address, Instruction, Kernel, Symbol
 from .registers import registers_of
 
 _WRITING = frozenset(("st", "atom", "red"))
+_ELSEWHERE = frozenset(("shared", "shared::cta", "local", "param"))
+"""State spaces that are not global memory; a generic address may lead there."""
+
 _LOADING = frozenset(("ld", "ldu", "atom", "ldmatrix", "call"))
 _MEMORY = -1
 """Stands for whatever lies in memory."""
@@ -24,7 +27,7 @@ def written_parameters(kernel: Kernel) -> frozenset[int] | None:
     origins = _origins(kernel)
     found: set[int] = set()
     for instruction in kernel.body:
-        if instruction.opcode[0] in _WRITING and "global" in instruction.opcode:
+        if instruction.opcode[0] in _WRITING and _ELSEWHERE.isdisjoint(instruction.opcode):
             for operand in instruction.operands:
                 if isinstance(operand, Address):
                     for name in registers_of(operand):

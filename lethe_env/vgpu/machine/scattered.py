@@ -1,7 +1,7 @@
 """Accesses whose lanes lie anywhere in one window, as long as nothing is wrong with any of them.
 
-A loop over the active lanes moves what each accesses as one piece. Conflicts, and the cells of
-global memory, are left to the code that tells what is wrong.
+A loop over the active lanes moves what each accesses as one piece. Conflicts are left to the code
+that tells what is wrong.
 """
 
 from __future__ import annotations
@@ -11,33 +11,69 @@ from contextlib import contextmanager
 
 from .emit import Module, Writer
 from .host_access import join, split
-from .layout import Site
-from .sectors import CELL_BYTES, LOW_MARK
-from .shadow import Touch, shared_marks
+from .layout import Context, Site
+from .sectors import CELL_BYTES, LOW_MARK, spread_lanes, touch_span
+from .shadow import ATOMIC, Touch, global_marks, shared_marks
 from .spans import is_shared
-from .values import LANES, Value, constant, constants, vector
+from .values import LANES, Value, constant, constants, i64, vector
 from .windows import Access, lanes_inside
+
+_GRANULES = ("shared_granule_bits", "granule_bits")
+_GROUP = 8
+"""Lanes that are looked at together."""
 
 
 def is_plain(writer: Writer, access: Access, size_bytes: int) -> Value:
-    """Whether all lanes are inside the window, and its cells are those of shared memory, `i1`."""
+    """Whether all lanes are inside the window, `i1`."""
     bits = writer.bits(access.mask)
     inside = writer.bits(lanes_inside(writer, access, size_bytes))
-    stray = writer.both(bits, writer.invert(inside))
-    free = writer.compare("eq", writer.read(access.window, Site, "shadow"), 0)
-    free = writer.either(free, is_shared(writer, access))
-    return writer.both(writer.compare("eq", stray, 0), free)
+    return writer.compare("eq", writer.both(bits, writer.invert(inside)), 0)
 
 
 def may_touch(
     writer: Writer, access: Access, size_bytes: int, granule_bits: int, touch: Touch
 ) -> Value:
-    """Check and mark the cells of a plain access; whether there is no conflict, `i1`."""
+    """Check and mark the cells of a plain access; whether all is well, `i1`."""
     well = writer.variable(constant("i1", 1))
     with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
-        name = _marker(writer.module, size_bytes, granule_bits, touch)
-        writer.store(writer.call("i1", name, *access.values()), well)
+        shared = is_shared(writer, access)
+        with writer.when(shared):
+            name = _marker(writer.module, size_bytes, granule_bits, touch)
+            writer.store(writer.call("i1", name, *access.values()), well)
+        with writer.when(writer.invert(shared)):
+            name = _group_marker(writer.module, size_bytes, touch)
+            writer.store(writer.call("i1", name, *access.values()), well)
     return writer.load("i1", well)
+
+
+def _group_marker(module: Module, size_bytes: int, touch: Touch) -> str:
+    """`mark(access…) -> i1`: in global memory, where groups of lanes lie side by side.
+
+    So do tiles of matrices, whose rows are shorter than a warp.
+    """
+
+    def build(writer: Writer, *parameters: Value) -> None:
+        access = Access(*parameters)
+        firsts = [lane - lane % _GROUP for lane in range(LANES)]
+        starts = writer.shuffle(access.addresses, firsts)
+        steps = [size_bytes * (lane % _GROUP) for lane in range(LANES)]
+        distance = writer.sub(access.addresses, starts)
+        apart = writer.any(writer.compare("ne", distance, constants("i64", steps)))
+        full = writer.compare("eq", writer.bits(access.mask), -1)
+        well = writer.variable(writer.both(full, writer.invert(apart)))
+        marks = global_marks(writer, access.context)
+        granule = writer.resize(writer.read(access.context, Context, "granule_bits"), "i64")
+        base = writer.read(access.window, Site, "base")
+        for lane in range(0, LANES, _GROUP):
+            with writer.when(writer.load("i1", well)):
+                offset = writer.sub(writer.extract(access.addresses, lane), base)
+                length = i64(size_bytes * _GROUP)
+                done = touch_span(writer, access, offset, length, int(touch), marks, granule)
+                writer.store(done, well)
+        writer.give(writer.load("i1", well))
+
+    name = f"groups.mark.{size_bytes}.{touch.name.lower()}"
+    return module.function(name, "i1", Access.parameters(), build)
 
 
 def read_lanes(
@@ -61,6 +97,22 @@ def read_lanes(
     missing = writer.compare("ne", writer.load(piece, written), ones)
     wide = writer.load(vector(f"i{width}", LANES * count), whole)
     return split(writer, wide, count), writer.invert(writer.any(missing))
+
+
+def is_defined(writer: Writer, access: Access, size_bytes: int) -> Value:
+    """Whether all that a plain access covers has been written, `i1`."""
+    piece = vector("i8", size_bytes)
+    ones = constant(piece, 1)
+    written = writer.variable(ones)
+    defined = writer.read(access.window, Site, "defined")
+    with (
+        writer.when(writer.compare("ne", defined, 0)),
+        _each_lane(writer, access) as (_, offset),
+    ):
+        found = writer.load(piece, _pointer(writer, defined, offset), 1)
+        writer.store(writer.both(writer.load(piece, written), found), written)
+    missing = writer.compare("ne", writer.load(piece, written), ones)
+    return writer.invert(writer.any(missing))
 
 
 def write_lanes(writer: Writer, access: Access, width: int, values: Sequence[Value]) -> None:
@@ -120,6 +172,58 @@ def _marker(module: Module, size_bytes: int, granule_bits: int, touch: Touch) ->
         writer.give(writer.invert(writer.load("i1", trouble)))
 
     name = f"lanes.mark.{size_bytes}.{granule_bits}.{touch.name.lower()}"
+    return module.function(name, "i1", Access.parameters(), build)
+
+
+def atomic_marker(module: Module, size_bytes: int, acquires: bool) -> str:
+    """`mark(access…) -> i1`: check and mark the cells of an atomic operation.
+
+    False where a cell is in conflict, or where a lane has several cells.
+    """
+
+    def build(writer: Writer, *parameters: Value) -> None:
+        access = Access(*parameters)
+        shared = is_shared(writer, access)
+        inner, outer = (f(writer, access.context) for f in (shared_marks, global_marks))
+        own, several, oldest = (
+            writer.select(shared, a, b) for a, b in zip(inner, outer, strict=True)
+        )
+        bits = [writer.read(access.context, Context, name) for name in _GRANULES]
+        granule = writer.resize(writer.select(shared, *bits), "i64")
+        one = writer.compare("eq", writer.binary("shl", i64(1), granule), size_bytes)
+        with writer.when(writer.invert(one)):
+            writer.give(constant("i1", 0))
+            writer.label(writer.name("given"))
+        with writer.when(writer.invert(shared)):
+            spread_lanes(writer, access, i64(size_bytes))
+        start = writer.read(access.window, Site, "shadow")
+        trouble, seen = (writer.variable(constant("i1", 0)) for _ in range(2))
+        mine = writer.either(own, ATOMIC)
+        with _each_lane(writer, access) as (_, offset):
+            place = _pointer(
+                writer, start, writer.shift_left(writer.binary("lshr", offset, granule), 3)
+            )
+            wrote, looked = writer.load("i32", place), writer.load("i32", writer.at(place, 4))
+            low = writer.both(wrote, LOW_MARK)
+            foreign, foreign_read = (
+                writer.both(writer.compare("uge", m, oldest), writer.compare("ne", m, own))
+                for m in (low, looked)
+            )
+            atomic = writer.compare("slt", wrote, 0)
+            other = writer.both(foreign, atomic)
+            clash = writer.both(foreign, writer.invert(atomic))
+            bad = writer.either(clash, foreign_read)
+            kept = writer.select(writer.compare("eq", wrote, own), own, mine)
+            new = writer.select(foreign, writer.either(several, ATOMIC), kept)
+            writer.store(writer.select(bad, wrote, new), place)
+            writer.store(writer.either(writer.load("i1", trouble), bad), trouble)
+            writer.store(writer.either(writer.load("i1", seen), other), seen)
+        if acquires:
+            with writer.when(writer.both(writer.load("i1", seen), writer.invert(shared))):
+                writer.write(access.context, Context, "acquired", 1)
+        writer.give(writer.invert(writer.load("i1", trouble)))
+
+    name = f"lanes.mark.atomic.{size_bytes}.{acquires:d}"
     return module.function(name, "i1", Access.parameters(), build)
 
 

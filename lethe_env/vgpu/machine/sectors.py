@@ -25,7 +25,8 @@ READ = 0
 """`shadow.Touch.READ`; anything else that comes here is a plain write."""
 
 _SECTOR_BYTES = 1 << SECTOR_BITS
-_CELLS_PER_PIECE = LANES // 2
+_PIECE_BYTES = CELL_BYTES * LANES // 2
+"""Cells of the sectors that a warp can access at once."""
 
 
 class Marks(NamedTuple):
@@ -39,25 +40,32 @@ class Marks(NamedTuple):
 
 
 def touch_span(
-    writer: Writer, access: Access, span: Span, how: int, marks: Marks, granule_bits: Value
+    writer: Writer,
+    access: Access,
+    offset: Value,
+    length: Value,
+    how: int,
+    marks: Marks,
+    granule_bits: Value,
 ) -> Value:
-    """Check and mark what a span covers of a window of global memory; whether all is well, `i1`.
+    """Check and mark a piece of a window of global memory; whether all is well, `i1`.
 
     If not, nothing has changed that the code for single lanes would not change, too.
     """
     module = writer.module
     well = writer.variable(constant("i1", 0))
-    ragged = writer.both(writer.either(span.offset, span.length), _SECTOR_BYTES - 1)
+    ragged = writer.both(writer.either(offset, length), _SECTOR_BYTES - 1)
     with writer.when(writer.compare("eq", ragged, 0)):
-        cells = writer.binary("lshr", span.length, i64(SECTOR_BITS))
-        place = _cell(writer, access, "sectors", writer.shift_right(span.offset, SECTOR_BITS))
+        cells = writer.binary("lshr", length, i64(SECTOR_BITS))
+        place = _cell(writer, access, "sectors", writer.shift_right(offset, SECTOR_BITS))
+        writer.prefetch(writer.item(place, "i64", cells), _PIECE_BYTES, write=True)
         done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
         writer.store(done, well)
     with writer.when(writer.invert(writer.load("i1", well))):
-        last = writer.add(span.offset, writer.sub(span.length, 1))
-        spread(writer, access, span.offset, last)
-        cells = writer.binary("lshr", span.length, granule_bits)
-        place = _cell(writer, access, "shadow", writer.binary("lshr", span.offset, granule_bits))
+        last = writer.add(offset, writer.sub(length, 1))
+        spread(writer, access, offset, last)
+        cells = writer.binary("lshr", length, granule_bits)
+        place = _cell(writer, access, "shadow", writer.binary("lshr", offset, granule_bits))
         done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
         writer.store(done, well)
     return writer.load("i1", well)
@@ -127,8 +135,13 @@ def spread(writer: Writer, access: Access, first: Value, last: Value) -> None:
     """Spread the sectors from one offset in a window to another."""
     number = writer.shift_right(first, SECTOR_BITS)
     count = writer.add(writer.sub(writer.shift_right(last, SECTOR_BITS), number), 1)
-    name = _spreader(writer.module)
-    writer.call("void", name, access.window, access.context, number, count)
+    oldest = writer.add(writer.read(access.context, Context, "mark_base"), 1)
+    looked = writer.load("i32", writer.at(_cell(writer, access, "sectors", number), 4))
+    done = writer.compare("uge", looked, writer.either(oldest, SPREAD))
+    single = writer.compare("eq", count, 1)
+    with writer.when(writer.invert(writer.both(done, single))):
+        name = _spreader(writer.module)
+        writer.call("void", name, access.window, access.context, number, count)
 
 
 def _spreader(module: Module) -> str:

@@ -30,7 +30,8 @@ from .windows import BARRIER, RACE, Access, host_addresses, report
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _WARP_BITS = 6
 _SEVERAL_WARPS = (1 << _WARP_BITS) - 1
-_ATOMIC = 0x80000000
+ATOMIC = 0x80000000
+"""In the writer of a cell: it was an atomic operation."""
 _WORDS = vector("i32")
 NO_LANES = constant(vector("i1"), 0)
 
@@ -89,7 +90,7 @@ def before_store(
     definedness.mark(writer, access, width, len(values), defined=True)
     if ordered:
         _touch(writer, access, size_bytes, Touch.ATOMIC)
-        _release(writer, access)
+        release(writer, access)
         return
     with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
         types = result_types(width, len(values))
@@ -120,10 +121,10 @@ def before_atomic(
     """Check an atomic operation within one window."""
     before_load(writer, access, width, 1, Touch.ACQUIRING if acquires else Touch.ATOMIC)
     if releases:
-        _release(writer, access)
+        release(writer, access)
 
 
-def _release(writer: Writer, access: Access) -> None:
+def release(writer: Writer, access: Access) -> None:
     """Note that this block has released what it wrote so far."""
     with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
         released = writer.read(access.context, Context, "released")
@@ -150,7 +151,9 @@ def touch_piece(writer: Writer, access: Access, span: Span, touch: Touch) -> Val
             done = touch_shared_span(writer, access, span, int(touch), marks, bits)
             writer.store(done, well)
         with writer.when(writer.invert(shared)):
-            writer.store(touch_span(writer, access, span, int(touch), marks, bits), well)
+            place = span.offset, span.length
+            done = touch_span(writer, access, *place, int(touch), marks, bits)
+            writer.store(done, well)
     return writer.load("i1", well)
 
 
@@ -252,13 +255,16 @@ def _inspect(
 
 
 def _marks(writer: Writer, context: Value, shared: Value) -> Marks:
+    inner, outer = shared_marks(writer, context), global_marks(writer, context)
+    return Marks(*(writer.select(shared, a, b) for a, b in zip(inner, outer, strict=True)))
+
+
+def global_marks(writer: Writer, context: Value) -> Marks:
+    """Of the current block and launch."""
     base = writer.read(context, Context, "mark_base")
     block = writer.add(writer.add(base, writer.read(context, Context, "block")), 1)
     blocks = writer.resize(writer.read(context, Context, "order_count"), "i32")
-    last = writer.add(writer.add(base, blocks), 1)
-    inner = shared_marks(writer, context)
-    outer = Marks(block, last, writer.add(base, 1))
-    return Marks(*(writer.select(shared, a, b) for a, b in zip(inner, outer, strict=True)))
+    return Marks(block, writer.add(writer.add(base, blocks), 1), writer.add(base, 1))
 
 
 def shared_marks(writer: Writer, context: Value) -> Marks:
@@ -369,8 +375,8 @@ def _new_write(
     mine = writer.splat(own)
     atomic = writer.select(
         writer.both(foreign, was_atomic),
-        writer.splat(writer.either(several, _ATOMIC)),
-        writer.either(mine, _ATOMIC),
+        writer.splat(writer.either(several, ATOMIC)),
+        writer.either(mine, ATOMIC),
     )
     kept = writer.select(writer.compare("eq", wrote, mine), mine, atomic)
     return writer.select(is_write, mine, kept)
