@@ -10,6 +10,7 @@ from .emit import Module, Writer
 from .host_access import (
     piece_reader,
     piece_writer,
+    prefetch,
     read_single,
     reader,
     result_types,
@@ -65,7 +66,7 @@ def loader(module: Module, width: int, count: int, granule_bits: int, ordered: b
         writer.give(writer.pack(read_single(writer, place, access.mask, old, width)))
         writer.label(whole)
         # Blocks begin in no order, so the processor does not foresee what the next warp loads.
-        writer.prefetch(writer.at(place, span.length), LANES * size_bytes)
+        prefetch(writer, writer.at(place, span.length), LANES * size_bytes)
         read = piece_reader(module, width, count)
         writer.give(writer.call(result, read, place, access.mask, *old))
 

@@ -13,16 +13,11 @@ from .values import (
     constants,
     count_of,
     element_of,
-    i32,
     i64,
     like,
     struct_type,
     vector,
 )
-
-_LINE_BYTES = 64
-_KEEP, _DATA = 3, 1
-"""Arguments of `llvm.prefetch`: into all caches, and no code."""
 
 
 class Module:
@@ -280,12 +275,6 @@ class Writer:
         name = f"llvm.masked.store.v{count_of(value.type)}{element_of(value.type)}.p0"
         self.module.declare(name, "void", [value.type, "ptr", mask.type])
         self.line(f"call void @{name}({value}, ptr align {align} {place.text}, {mask})")
-
-    def prefetch(self, place: Value, size_bytes: int, write: bool = False) -> None:
-        """Ask for memory that will be wanted soon; any address will do."""
-        for offset in range(0, size_bytes, _LINE_BYTES):
-            self.call("void", "llvm.prefetch.p0", self.at(place, offset), i32(int(write)),
-                      i32(_KEEP), i32(_DATA))  # fmt: skip
 
     def at(self, base: Value, offset_bytes: Value | int) -> Value:
         """An address some bytes after another."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .emit import Module, Writer
-from .values import LANES, Value, constants, i64, struct_type, vector
+from .values import LANES, Value, constants, i32, i64, struct_type, vector
 
 ADDRESSES = vector("i64")
 MASK = vector("i1")
+_LINE_BYTES = 64
+_KEEP, _DATA = 3, 1
+"""Arguments of `llvm.prefetch`: into all caches, and no code."""
 
 
 def result_types(width: int, count: int) -> list[str]:
@@ -53,6 +56,13 @@ def piece_writer(module: Module, width: int, count: int) -> str:
     parameters = [("ptr", "place"), (MASK, "mask")]
     parameters += [(type_, f"value{j}") for j, type_ in enumerate(result_types(width, count))]
     return module.function(f"host.put.{width}x{count}", "void", parameters, build)
+
+
+def prefetch(writer: Writer, place: Value, size_bytes: int, write: bool = False) -> None:
+    """Ask for memory that will be wanted soon; any address will do."""
+    for offset in range(0, size_bytes, _LINE_BYTES):
+        arguments = i32(int(write)), i32(_KEEP), i32(_DATA)
+        writer.call("void", "llvm.prefetch.p0", writer.at(place, offset), *arguments)
 
 
 def read_single(

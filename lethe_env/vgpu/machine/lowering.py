@@ -20,9 +20,9 @@ from ..ptx.model import (
     Vector,
 )
 from .emit import Module, Writer
+from .granules import granule_bits
 from .layout import VARIABLES_WINDOW, WINDOW_BITS
 from .registers import Registers, element_type
-from .shadow import granule_bits
 from .values import LANES, Value, i32, struct_type, vector
 
 WARP = "warp"

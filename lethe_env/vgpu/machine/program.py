@@ -12,6 +12,7 @@ from ..ptx.flow import analyse
 from ..ptx.model import Kernel
 from ..ptx.parser import parse
 from .counts import tally
+from .granules import granule_bits
 from .launch import Argument, Memory, Options, prepared
 from .layout import Context
 from .lowering import variable_layout
@@ -20,7 +21,6 @@ from .outcome import merge
 from .provenance import written_parameters
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
-from .shadow import granule_bits
 from .translation import translate_kernel, uses_fibers
 from .values import LANES
 from .worker import Worker

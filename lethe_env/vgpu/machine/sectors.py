@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .emit import Module, Writer
+from .host_access import prefetch
 from .layout import Context, Site
 from .spans import SECTOR_BITS, Span
 from .values import LANES, Value, constant, constants, i32, i64, vector
@@ -58,7 +59,7 @@ def touch_span(
     with writer.when(writer.compare("eq", ragged, 0)):
         cells = writer.binary("lshr", length, i64(SECTOR_BITS))
         place = _cell(writer, access, "sectors", writer.shift_right(offset, SECTOR_BITS))
-        writer.prefetch(writer.item(place, "i64", cells), _PIECE_BYTES, write=True)
+        prefetch(writer, writer.item(place, "i64", cells), _PIECE_BYTES, write=True)
         done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
         writer.store(done, well)
     with writer.when(writer.invert(writer.load("i1", well))):

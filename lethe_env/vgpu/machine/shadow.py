@@ -16,18 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from ..ptx.model import Immediate, Kernel
 from . import definedness
 from .emit import Module, Writer
 from .host_access import reader, result_types, writer_of
 from .layout import Context, Fiber, Site
-from .registers import element_type
 from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_shared_span, touch_span
 from .spans import Span, is_shared
 from .values import LANES, Value, constant, constants, i32, i64, struct_type, vector
 from .windows import BARRIER, RACE, Access, host_addresses, report
 
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _WARP_BITS = 6
 _SEVERAL_WARPS = (1 << _WARP_BITS) - 1
 ATOMIC = 0x80000000
@@ -46,32 +43,6 @@ class Touch(IntEnum):
     """A load that is itself ordered: volatile, relaxed, or acquire; it counts as acquiring."""
     ACQUIRING = 4
     """An atomic operation that acquires."""
-
-
-def granule_bits(kernel: Kernel, space: str) -> int:
-    """Logarithm of the bytes a cell stands for: what the narrowest access moves.
-
-    In global memory that is an element of four bytes at most, since a tensor may begin anywhere.
-    """
-    shared = space == "shared"
-    sizes = [16 if shared else 4]
-    for instruction in kernel.body:
-        opcode = instruction.opcode
-        if opcode[0] in ("ld", "st", "atom", "red") and _may_access(opcode, space):
-            bits = int(element_type(opcode[-1])[1:])
-            count = next((n for name, n in _VECTORS.items() if name in opcode), 1)
-            sizes.append(bits * (count if shared else 1) // 8)
-        elif opcode[:2] == ("cp", "async") and shared and len(instruction.operands) > 2:
-            size = instruction.operands[2]
-            sizes.append(size.value if isinstance(size, Immediate) else 4)
-    return min(sizes).bit_length() - 1
-
-
-def _may_access(opcode: tuple[str, ...], space: str) -> bool:
-    """Whether an opcode names the state space, or none."""
-    named = [part.split("::")[0] for part in opcode]
-    named = [part for part in named if part in ("global", "shared", "local", "param", "const")]
-    return named in ([], [space])
 
 
 def before_load(

@@ -1,0 +1,336 @@
+"""Sums of floating-point products as the tensor cores of sm_80 form them.
+
+K is taken in chunks (two of 16 bytes per row). Within a chunk every product and the accumulator are
+aligned to the largest exponent among them, truncated to 24 fraction bits and added as integers; the
+sum is truncated to f32, or rounded to nearest for f16. The accumulator of the next chunk is that
+result. This is the model of MMA-Sim (Ampere), which its authors validated on hardware.
+
+Factors of wide range are taken in f32 as long as they allow it, which they mostly do, and in f64
+where one of the warp's does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from . import rounding
+from .builder import Builder, Value
+from .fragments import from_column, from_row
+from .opcode import SCALARS
+
+_FRACTION_BITS = 24
+_F32_BITS = 24
+_NO_EXPONENT = -1000
+"""Stands for the exponent of a zero, below that of every product."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiplicand:
+    """How the A and B elements of a type are held and computed with."""
+
+    per_register: int
+    element: str
+    """The format in which every product is exact and stays in range."""
+    smallest_exponent: int
+
+
+_MULTIPLICANDS: Mapping[str, _Multiplicand] = {
+    "f16": _Multiplicand(2, "float", -14),
+    "bf16": _Multiplicand(2, "double", -126),
+    "tf32": _Multiplicand(1, "double", -126),
+}
+
+_COMMON_EXPONENTS = (-50, 60)
+"""Elements in this range, and zeros, have products and sums that f32 holds: a product is at least
+2^-100, so the last of its 24 fraction bits is normal, and at most 2^122."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """How C and D elements are held."""
+
+    name: str
+    smallest_exponent: int
+    zero_exponent: int
+
+
+_ACCUMULATORS: Mapping[str, _Accumulator] = {
+    "f32": _Accumulator("f32", -126, -132),
+    "f16": _Accumulator("f16", -14, -20),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One number per lane, with its exponent."""
+
+    value: Value
+    exponent: Value
+
+
+class _FloatingTile:
+    """Emits the products and sums of one floating-point `mma`."""
+
+    def __init__(self, build: Builder, source: str, target: str, common: bool) -> None:
+        """Prepare.
+
+        Args:
+            build: Where to write.
+            source: Type of the factors.
+            target: Type of the sums.
+            common: Whether all factors are finite and have common exponents, or the type has none
+                other: then f32 is wide enough.
+        """
+        self.build = build
+        self.source = SCALARS["f32" if source == "tf32" else source]
+        self.truncates = source == "tf32"
+        kind = _MULTIPLICANDS[source]
+        smallest = max(kind.smallest_exponent, _COMMON_EXPONENTS[0])
+        common_kind = _Multiplicand(kind.per_register, "float", smallest)
+        self.multiplicand = common_kind if common else kind
+        self.accumulator = _ACCUMULATORS[target]
+        self.target = SCALARS[target]
+
+    def elements(self, register: Value) -> list[_Term]:
+        """The one or two elements in a register of A or B."""
+        build, kind = self.build, self.multiplicand
+        terms = []
+        for value in self.values(register):
+            exponent = self._exponent(value, kind.smallest_exponent, _NO_EXPONENT)
+            terms.append(_Term(build.cast("fpext", value, kind.element), exponent))
+        return terms
+
+    def values(self, register: Value) -> list[Value]:
+        """The same as f32."""
+        build, per_register = self.build, self.multiplicand.per_register
+        if self.truncates:
+            register = build.binary("and", register, 0xFFFFE000)
+        bits = 32 // per_register
+        raw = (build.binary("lshr", register, index * bits) for index in range(per_register))
+        return [rounding.widen(build, build.resize(word, bits), self.source) for word in raw]
+
+    def _exponent(self, value: Value, smallest: int, of_zero: int) -> Value:
+        build = self.build
+        magnitude = build.binary("and", build.bits(value), 0x7FFFFFFF)
+        exponent = build.resize(build.binary("lshr", magnitude, 23), 16)
+        exponent = build.binary("sub", exponent, 127)
+        exponent = build.intrinsic("smax", exponent, build.constant(smallest, exponent))
+        return build.select(build.compare("eq", magnitude, 0), of_zero, exponent)
+
+    def products(
+        self, rows: Sequence[Sequence[_Term]], column: Sequence[_Term]
+    ) -> list[list[_Term]]:
+        """The products of one chunk for the four outputs of each lane."""
+        build = self.build
+        outputs: list[list[_Term]] = [[], [], [], []]
+        for step in range(4):
+            columns = [self._shuffled(column, from_column(step, odd)) for odd in range(2)]
+            for half, row in enumerate(rows):
+                left = self._shuffled(row, from_row(step))
+                for odd, right in enumerate(columns):
+                    outputs[2 * half + odd] += [
+                        _Term(
+                            build.binary("fmul", a.value, b.value),
+                            build.binary("add", a.exponent, b.exponent),
+                        )
+                        for a, b in zip(left, right, strict=True)
+                    ]
+        return outputs
+
+    def _shuffled(self, terms: Sequence[_Term], mask: Sequence[int]) -> list[_Term]:
+        shuffle = self.build.shuffle
+        return [
+            _Term(
+                shuffle(term.value, term.value, mask), shuffle(term.exponent, term.exponent, mask)
+            )
+            for term in terms
+        ]
+
+    def sum(self, accumulator: Value, products: Sequence[_Term]) -> Value:
+        """The accumulator, as an f32, after one chunk of finite products."""
+        build, kind = self.build, self.accumulator
+        exponent = self._exponent(accumulator, kind.smallest_exponent, kind.zero_exponent)
+        of_products = products[0].exponent
+        for term in products[1:]:
+            of_products = build.intrinsic("smax", of_products, term.exponent)
+        largest = build.intrinsic("smax", exponent, of_products)
+        lowest = 2 * self.multiplicand.smallest_exponent
+        largest = build.intrinsic("smax", largest, build.constant(lowest, largest))
+        largest = build.resize(largest, 32, signed=True)
+        fraction = build.constant(_FRACTION_BITS, largest)
+        scale = self._power_of_two(build.binary("sub", fraction, largest))
+        wide = build.cast("fpext", accumulator, self.multiplicand.element)
+        total = self._scaled_integer(wide, scale)
+        for term in products:
+            total = build.binary("add", total, self._scaled_integer(term.value, scale))
+        result = self._rounded(total, largest)
+        # Without a product the accumulator is kept; as is one that is not finite.
+        empty = build.compare("slt", of_products, _NO_EXPONENT // 2)
+        magnitude = build.binary("and", build.bits(accumulator), 0x7FFFFFFF)
+        special = build.compare("uge", magnitude, 0x7F800000)
+        kept = build.select(build.binary("or", empty, special), accumulator, result)
+        return build.binary("fadd", kept, 0.0)
+
+    def _scaled_integer(self, value: Value, scale: Value) -> Value:
+        return self.build.cast("fptosi", self.build.binary("fmul", value, scale), "i32")
+
+    def _power_of_two(self, exponent: Value) -> Value:
+        build = self.build
+        if self.multiplicand.element == "float":
+            return build.bitcast(
+                build.binary("shl", build.binary("add", exponent, 127), 23), "float"
+            )
+        biased = build.resize(build.binary("add", exponent, 1023), 64)
+        return build.bitcast(build.binary("shl", biased, 52), "double")
+
+    def _rounded(self, total: Value, largest: Value) -> Value:
+        """`total · 2^(largest − 24)` in the accumulator's format, as an f32."""
+        build = self.build
+        if self.multiplicand.element == "float" and self.target.bits == 32:
+            scale = self._power_of_two(build.binary("sub", largest, _FRACTION_BITS))
+            leading = build.cast("sitofp", self._leading_bits(total), "float")
+            return build.binary("fmul", leading, scale)
+        power = build.resize(build.binary("add", largest, 1023 - _FRACTION_BITS), 64)
+        scale = build.bitcast(build.binary("shl", power, 52), "double")
+        exact = build.binary("fmul", build.cast("sitofp", total, "double"), scale)
+        if self.target.bits == 16:
+            bits = rounding.narrow_double(build, exact, self.target)
+            return rounding.widen(build, bits, self.target)
+        truncated = rounding.double_to_float(build, exact, "rz")
+        overflows = build.compare("oge", build.intrinsic("fabs", exact), 2.0**128)
+        infinite = build.cast("fptrunc", exact, "float")
+        return build.select(overflows, infinite, truncated)
+
+    def _leading_bits(self, total: Value) -> Value:
+        """An integer cut, towards zero, to the bits that an f32 holds."""
+        build = self.build
+        sign = build.binary("ashr", total, 31)
+        magnitude = build.binary("sub", build.binary("xor", total, sign), sign)
+        zeros = build.intrinsic("ctlz", magnitude, flag=False)
+        surplus = build.binary("sub", build.constant(32 - _F32_BITS, zeros), zeros)
+        surplus = build.intrinsic("smax", surplus, build.constant(0, surplus))
+        kept = build.binary("shl", build.constant(-1, total), surplus)
+        magnitude = build.binary("and", magnitude, kept)
+        return build.binary("sub", build.binary("xor", magnitude, sign), sign)
+
+    def uncommon(self, registers: Sequence[Value]) -> Value:
+        """Lanes that hold an element of A or B for which f32 is too narrow: mostly none."""
+        build = self.build
+        mask = build.constant(0, "i1")
+        low, high = ((bound + 127) << 23 for bound in _COMMON_EXPONENTS)
+        for register in registers:
+            for value in self.values(register):
+                magnitude = build.binary("and", build.bits(value), 0x7FFFFFFF)
+                usual = build.compare("ult", build.binary("sub", magnitude, low), high - low)
+                zero = build.compare("eq", magnitude, 0)
+                odd = build.binary("xor", build.binary("or", usual, zero), -1)
+                mask = build.binary("or", mask, odd)
+        return mask
+
+    def special(self, value: Value) -> Value:
+        """An infinity or NaN as an f32, zero for finite numbers."""
+        build = self.build
+        finite = build.compare("olt", build.intrinsic("fabs", value), float("inf"))
+        return build.cast("fptrunc", build.select(finite, 0.0, value), "float")
+
+    def special_sum(
+        self, accumulators: Sequence[Value], products: Sequence[Sequence[_Term]]
+    ) -> Value:
+        """The infinity or NaN that a chain of chunks gives, zero where all is finite.
+
+        Args:
+            accumulators: What each chunk starts from, right while no term was special.
+            products: The products of each chunk.
+        """
+        build = self.build
+        total = build.constant(0.0, "float")
+        for accumulator, terms in zip(accumulators, products, strict=True):
+            untouched = build.compare("oeq", total, 0.0)
+            start = build.select(untouched, self.special(accumulator), 0.0)
+            for part in (start, *(self.special(term.value) for term in terms)):
+                total = build.binary("fadd", total, part)
+        return total
+
+
+def write(build: Builder, depth: int, source: str, target: str) -> None:
+    """Write an `mma` of depth `depth` from factors of one type to sums of another."""
+    narrow = _MULTIPLICANDS[source].element == "float"
+    tile = _FloatingTile(build, source, target, common=True)
+    chunks = depth // (4 * tile.multiplicand.per_register)
+    rows = [build.operand("b32") for _ in range(2 * chunks)]
+    columns = [build.operand("b32") for _ in range(chunks)]
+    starts = _accumulators(build, target)
+    products, steps = _chain(tile, rows, columns, starts)
+
+    def with_all() -> list[Value]:
+        if narrow:
+            return _with_specials(tile, products, steps)
+        wide = _FloatingTile(build, source, target, common=False)
+        return _with_specials(wide, *_chain(wide, rows, columns, starts))
+
+    registers = [*rows, *columns]
+    mask = _any_special(build, tile, registers) if narrow else tile.uncommon(registers)
+    results = build.replaced_if_any(mask, steps[-1], with_all)
+    _give(build, tile, results)
+
+
+def _chain(
+    tile: _FloatingTile, rows: Sequence[Value], columns: Sequence[Value], starts: Sequence[Value]
+) -> tuple[list[list[list[_Term]]], list[list[Value]]]:
+    """The products of each chunk for each output, and the outputs before and after each chunk."""
+    products, steps = [], [list(starts)]
+    for chunk, column in enumerate(columns):
+        pair = [tile.elements(register) for register in rows[2 * chunk : 2 * chunk + 2]]
+        products.append(tile.products(pair, tile.elements(column)))
+        steps.append([tile.sum(start, products[-1][i]) for i, start in enumerate(steps[-1])])
+    return products, steps
+
+
+def _with_specials(
+    tile: _FloatingTile,
+    products: Sequence[Sequence[Sequence[_Term]]],
+    steps: Sequence[Sequence[Value]],
+) -> list[Value]:
+    """The outputs where infinities and NaN may be among the terms."""
+    fixed = []
+    for index, result in enumerate(steps[-1]):
+        chain = [step[index] for step in steps[:-1]]
+        total = tile.special_sum(chain, [chunk[index] for chunk in products])
+        clean = tile.build.compare("oeq", total, 0.0)
+        fixed.append(tile.build.select(clean, result, total))
+    return fixed
+
+
+def _accumulators(build: Builder, target: str) -> list[Value]:
+    """The four C elements of each lane as f32."""
+    if target == "f32":
+        return [build.floats(build.operand("b32")) for _ in range(4)]
+    values = []
+    for _ in range(2):
+        register = build.operand("b32")
+        for index in range(2):
+            raw = build.resize(build.binary("lshr", register, 16 * index), 16)
+            values.append(rounding.widen(build, raw, SCALARS["f16"]))
+    return values
+
+
+def _any_special(build: Builder, tile: _FloatingTile, registers: Sequence[Value]) -> Value:
+    """Lanes that hold an infinity or NaN of A or B."""
+    mask = build.constant(0, "i1")
+    for register in registers:
+        for term in tile.elements(register):
+            finite = build.compare("olt", build.intrinsic("fabs", term.value), float("inf"))
+            mask = build.binary("or", mask, build.binary("xor", finite, -1))
+    return mask
+
+
+def _give(build: Builder, tile: _FloatingTile, results: Sequence[Value]) -> None:
+    bits = [rounding.narrow(build, value, tile.target) for value in results]
+    if tile.target.bits == 32:
+        for value, raw in zip(results, bits, strict=True):
+            build.result(rounding.canonical_nan(build, value, raw))
+        return
+    for low, high in (bits[:2], bits[2:]):
+        upper = build.binary("shl", build.resize(high, 32), 16)
+        build.result(build.binary("or", upper, build.resize(low, 32)))
