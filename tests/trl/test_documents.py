@@ -1,4 +1,4 @@
-"""The script in docs/training.md does what it says, on a verifier that needs no time."""
+"""The script in the README does what it says, on a verifier that needs no time."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from lethe_env.trl import use_verifier
 
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+PAGE = Path(__file__).parents[2] / "README.md"
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def test_the_script_trains_and_plots(verifier, tmp_path, monkeypatch):
-    script = PAGE.read_text().split("```python\n")[1].split("```")[0]
+    script = PAGE.read_text().split("### Train\n\n```python\n")[1].split("```")[0]
     assert len(script.splitlines()) <= 20
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
