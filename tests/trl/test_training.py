@@ -1,13 +1,16 @@
 import math
+import sys
 
+import datasets.config
 import pandas as pd
 import pytest
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.scripts import grpo
 
 from lethe_env.reward import ContractReward, RewardShape
 from lethe_env.service.jobs import Job
 from lethe_env.tasks.catalog import suite
-from lethe_env.trl import LetheSpec
+from lethe_env.trl import LetheSpec, use_verifier
 
 from .fakes import TASK, source
 from .tiny import Scripted, policy, tokenizer, tool_call
@@ -206,3 +209,30 @@ def test_real_verdicts_rank_real_kernels(train, interpreter, make_task):
     assert [allclose(v) > 0 for v in verdicts] == [True, False, True, False]
     assert step["reward"] == pytest.approx(math.fsum(paid) / 4)
     assert step["lethe/false_accepts"] == pytest.approx(1 / 4)
+
+
+def test_the_command_of_trl_takes_the_functions_by_their_path(
+    words, verifier, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the command adds the folder it is run in
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    use_verifier(verifier)
+    policy(words).save_pretrained("model")
+    words.save_pretrained("model")
+    LetheSpec(TASK, prompt=lambda task: task.id).save("data")
+    arguments = [
+        *("--model_name_or_path", "model", "--dataset_name", "data", "--output_dir", "out"),
+        *("--reward_funcs", "lethe_env.trl.contract_reward", "lethe_env.trl.floor_reward"),
+        *("--reward_weights", "1", "0", "--max_steps", "1", "--use_cpu", "--bf16", "false"),
+        *("--gradient_checkpointing", "false", "--report_to", "none", "--save_strategy", "no"),
+        *("--per_device_train_batch_size", "2", "--num_generations", "2"),
+        *("--max_completion_length", "8", "--logging_steps", "1", "--dtype", "float32"),
+    ]
+    logged = []
+    monkeypatch.setattr(
+        GRPOTrainer, "log", lambda self, *_: logged.append(dict(self._metrics["train"]))
+    )
+    grpo.main(*grpo.make_parser().parse_args_and_config(arguments))
+    assert logged[0]["rewards/contract_reward/mean"] == [0.0]
+    assert logged[0]["lethe/unloadable"] == [1.0]
