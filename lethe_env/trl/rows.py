@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from ..env.report import refused
 from ..gates.verdict import Verdict
+from ..grading import broken
 from ..reward.completion import Extraction, extract_source
 from ..service.jobs import Job
 from ..tasks.catalog import suite
 from ..tasks.model import Task, TaskError
-from .scoring import Scorer, unjudged, void
+from .scoring import Scorer
 
 TASK_COLUMN = "task"
 """Column with the id of the task."""
@@ -85,11 +87,11 @@ def judge_completions(
     jobs: dict[int, Job] = {}
     for index, (completion, task) in enumerate(zip(completions, tasks, strict=True)):
         if task is None:
-            verdicts[index] = void(Job(_NOWHERE, ""), "the row names no known task")
+            verdicts[index] = broken(_NOWHERE, "", "the row names no known task")
             continue
         found = extract_source(completion) if source is None else _found(source(task, completion))
         if found.source is None:
-            verdicts[index] = unjudged(Job(task, ""), found.reason)
+            verdicts[index] = refused(task, found.reason)
         else:
             jobs[index] = Job(task, found.source)
     verdicts |= zip(jobs, scorer.verdicts(list(jobs.values()), reader), strict=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from ..gates.battery import GATE_NAMES
-from ..gates.verdict import Verdict, errored, failed
+from ..gates.verdict import Verdict
+from ..grading import broken
 from ..service.client import connect
 from ..service.jobs import Job, Verifier
 from ..service.options import GraderOptions
@@ -95,27 +95,9 @@ class Scorer:
             logger.exception("the verifier broke; %d completions are left out", len(jobs))
         finally:
             if len(verdicts) != len(jobs):
-                verdicts = [void(job, "the verifier gave no verdict") for job in jobs]
+                verdicts = [broken(job.task, job.source, "no verdict came") for job in jobs]
             for digest, verdict in zip(missing, verdicts, strict=True):
                 entries[digest].verdict.set_result(verdict)
-
-
-def void(job: Job, reason: str) -> Verdict:
-    """The verdict on what could not be judged through no fault of the candidate."""
-    findings = tuple(errored(gate, reason) for gate in GATE_NAMES)
-    return Verdict(task=job.task.to_json(), source=job.source, findings=findings)
-
-
-def unjudged(job: Job, reason: str) -> Verdict:
-    """The verdict on a completion that holds no source text."""
-    findings = tuple(failed(gate, f"not judged: {reason}") for gate in GATE_NAMES)
-    return Verdict(
-        task=job.task.to_json(),
-        source=job.source,
-        findings=findings,
-        fault=reason,
-        allclose=failed("allclose", reason),
-    )
 
 
 _scorers: dict[tuple[int, str], Scorer] = {}
