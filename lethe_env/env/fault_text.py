@@ -126,12 +126,12 @@ def _says_it_itself(source: str, line: int | None) -> bool:
     return any(
         node.lineno <= line <= (node.end_lineno or node.lineno)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Raise | ast.Assert) or _is_static_assert(node)
+        if isinstance(node, ast.Raise | ast.Assert)
+        or (isinstance(node, ast.Call) and _name(node.func) in ("static_assert", "device_assert"))
     )
 
 
-def _is_static_assert(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in ("static_assert", "device_assert")
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

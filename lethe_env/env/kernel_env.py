@@ -61,6 +61,7 @@ class KernelEnv(gymnasium.Env[Observation, str]):
         ValueError: an unknown reward or render mode, or no turn.
     """
 
+    action_space: SourceText
     metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's
 
     def __init__(

@@ -100,9 +100,10 @@ class KernelVectorEnv(VectorEnv):
         self._over = terminated.copy()
         return self._batched(), rewards, terminated, np.zeros_like(terminated), infos
 
-    def render(self) -> tuple[str | None, ...] | None:
+    def render(self) -> tuple[str, ...] | None:
         """The verdict tables in mode `ansi`."""
-        return tuple(env.render() for env in self.envs) if self.render_mode == "ansi" else None
+        shown = [env.render() for env in self.envs]
+        return tuple(filter(None, shown)) if self.render_mode == "ansi" else None
 
     def close_extras(self, **_: Any) -> None:
         """Leave the broker."""
@@ -137,4 +138,6 @@ class KernelVectorEnv(VectorEnv):
 
     def _batched(self) -> dict[str, Any]:
         space = self.single_observation_space
-        return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
+        empty: Any = create_empty_array(space, self.num_envs)
+        batch: Any = concatenate(space, self._observations, empty)
+        return batch
