@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..vgpu.store import cache_root
 from .conversation import Conversation
 from .protocol import ClosedError, DeadlineError, HarnessError, ProtocolError, receive, send
 from .requests import Limits
@@ -106,8 +107,8 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        limits = asdict(self._limits)
-        self._send({"device": self._device, "folder": str(self._folder), "limits": limits})
+        settings = {"device": self._device, "folder": str(self._folder)}
+        self._send({**settings, "cache": str(cache_root()), "limits": asdict(self._limits)})
         message = self._receive(_START_SECONDS)
         if message.get("event") != "ready":
             raise HarnessError("the cell server did not come up")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from ..tasks.observation import KernelResources, Launch
+from ..vgpu.store import Store, cache_root
 from .conversation import Conversation, LostError
 from .fork_server import ForkServer
 from .requests import Limits
@@ -19,12 +18,6 @@ from .requests import Limits
 TARGETS = ("sm_80", "sm_90", "sm_100")
 _FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns", "threads")
 _FORMAT = 1
-
-
-def cache_folder() -> Path:
-    """Where results are kept: below `LETHE_CACHE_DIR`, else below `~/.cache/lethe_env`."""
-    root = os.environ.get("LETHE_CACHE_DIR")
-    return (Path(root) if root else Path.home() / ".cache" / "lethe_env") / "resources"
 
 
 class CompilerPool:
@@ -42,12 +35,13 @@ class CompilerPool:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
         results = {}
+        store = Store(cache_root() / "resources")
         session = _Session(self._server, self._limits, source)
         try:
             for launch, target in _pairs(launches, targets):
                 key = _key(source, launch, target)
                 if key not in results:
-                    results[key] = self._one(session, launch, target, key)
+                    results[key] = _one(store, session, launch, target, key)
         finally:
             session.close()
         return tuple(results[_key(source, *pair)] for pair in _pairs(launches, targets))
@@ -55,18 +49,6 @@ class CompilerPool:
     def close(self) -> None:
         """End the server."""
         self._server.close()
-
-    def _one(self, session: _Session, launch: Launch, target: str, key: str) -> KernelResources:
-        path = cache_folder() / f"{key}.json"
-        reply = _read(path)
-        if reply is None:
-            try:
-                reply = session.compile(launch, target)
-                _write(path, reply)
-            except LostError as lost:  # says nothing certain about the kernel, so it is not kept
-                reason = lost.reason or f"the compiler ended with status {lost.status}"
-                reply = {"error": reason}
-        return _resources(launch, target, reply)
 
 
 class _Session:
@@ -108,6 +90,18 @@ class _Session:
         return self._open[task], True
 
 
+def _one(store: Store, session: _Session, launch: Launch, target: str, key: str) -> KernelResources:
+    reply = _decoded(store.get(key))
+    if reply is None:
+        try:
+            reply = session.compile(launch, target)
+            store.put(key, _encoded(reply))
+        except LostError as lost:  # says nothing certain about the kernel, so it is not kept
+            reason = lost.reason or f"the compiler ended with status {lost.status}"
+            reply = {"error": reason}
+    return _resources(launch, target, reply)
+
+
 def _pairs(launches: Sequence[Launch], targets: Sequence[str]) -> Iterator[tuple[Launch, str]]:
     for launch in launches:
         for target in targets:
@@ -140,17 +134,11 @@ def _resources(launch: Launch, target: str, reply: dict[str, Any]) -> KernelReso
     return KernelResources(kernel=launch.kernel, target=target, options=options, **figures)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+def _decoded(content: bytes | None) -> dict[str, Any] | None:
+    reply = None if content is None else json.loads(content)
+    return reply if isinstance(reply, dict) else None
 
 
-def _write(path: Path, reply: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
+def _encoded(reply: dict[str, Any]) -> bytes:
     kept = {name: reply[name] for name in ("error", *_FIGURES) if name in reply}
-    temporary.write_text(json.dumps(kept))
-    temporary.replace(path)
+    return json.dumps(kept).encode()

@@ -56,7 +56,7 @@ class Server:
 
     def serve(self) -> None:
         """Work until the judge is gone."""
-        import_everything(self._settings["device"])
+        import_everything(self._settings["device"], Path(self._settings["cache"]))
         gc.collect()
         gc.freeze()
         try:
@@ -139,8 +139,13 @@ class Server:
             os._exit(status)
 
 
-def import_everything(device: str) -> None:
-    """Import what cells need, so that they find it in their memory."""
+def import_everything(device: str, cache: Path) -> None:
+    """Import what cells need, so that they find it in their memory.
+
+    Args:
+        device: whose cells are to be forked.
+        cache: where this process, which runs no candidate, may keep what it compiles.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -154,9 +159,11 @@ def import_everything(device: str) -> None:
         ask_assemblers_for_their_versions()
         ptx = warm_up.compile_to_ptx()
     if device == "vgpu":
+        from ..vgpu.cache import link_shared_code
         from ..vgpu.machine import program
         from . import translation, virtual  # noqa: F401
 
+        link_shared_code(cache / "objects")
         program.compile(ptx)
     if device != "cuda":
         cuda_runtime.install_runtime()

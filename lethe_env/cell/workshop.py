@@ -41,7 +41,8 @@ class Workshop:
         self.limits = limits or Limits()
         self._server = ForkServer(device, self.limits)
         self._desk = self._open_desk() if device == "vgpu" else None
-        self._compilers = CompilerPool(ForkServer("compiler", self.limits), self.limits)
+        compiling = self._server if device == "vgpu" else ForkServer("compiler", self.limits)
+        self._compilers = CompilerPool(compiling, self.limits)
 
     def __enter__(self) -> Workshop:
         return self

@@ -6,18 +6,17 @@ Only a trusted process may own a cache: what is in it is executed by whoever loa
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from .machine import program
+from .machine import program, shared_code
 from .ptx.model import UnsupportedError
+from .store import Store, cache_root
 
 Translate = Callable[[str], bytes]
 """From PTX text to the native code that `machine.program.load` takes."""
@@ -27,9 +26,8 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def cache_folder() -> Path:
-    """Where objects are kept: below `LETHE_CACHE_DIR`, else below `~/.cache/lethe_env`."""
-    root = os.environ.get("LETHE_CACHE_DIR")
-    return (Path(root) if root else Path.home() / ".cache" / "lethe_env") / "objects"
+    """Where objects are kept."""
+    return cache_root() / "objects"
 
 
 class ObjectCache:
@@ -44,7 +42,7 @@ class ObjectCache:
             folder: where objects lie; `cache_folder()` by default.
             translate: makes what is missing.
         """
-        self._folder = folder or cache_folder()
+        self._store = Store(folder or cache_folder())
         self._translate = translate
 
     def __call__(self, ptx: str) -> bytes:
@@ -54,18 +52,30 @@ class ObjectCache:
             UnsupportedError: the virtual GPU does not implement something in it.
         """
         text = without_locations(ptx)
-        path = self._folder / f"{key(text)}.o"
-        with suppress(FileNotFoundError):
-            return path.read_bytes()
-        try:
-            native = self._translate(text)
-        except UnsupportedError:
-            native = self._translate(ptx)  # says the same, and where
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(native)
-        temporary.replace(path)
+        name = key(text)
+        native = self._store.get(name)
+        if native is None:
+            try:
+                native = self._translate(text)
+            except UnsupportedError:
+                native = self._translate(ptx)  # says the same, and where
+            self._store.put(name, native)
         return native
+
+
+def link_shared_code(folder: Path | None = None) -> None:
+    """Link the functions that kernels have in common into this process, compiled at most once.
+
+    Args:
+        folder: where objects lie; `cache_folder()` by default.
+    """
+    store = Store(folder or cache_folder())
+    name = key("")
+    native = store.get(name)
+    if native is None:
+        native = shared_code.compile_shared()
+        store.put(name, native)
+    shared_code.link(native)
 
 
 def without_locations(ptx: str) -> str:

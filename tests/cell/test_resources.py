@@ -8,6 +8,7 @@ from lethe_env.cell import Workshop
 from lethe_env.cell import resources as module
 from lethe_env.cell.assembler import refusal
 from lethe_env.tasks.observation import Launch
+from lethe_env.vgpu.store import Store
 
 from .conftest import HEADER
 
@@ -154,9 +155,9 @@ def test_a_source_cannot_start_processes_while_it_is_compiled(shop):
 
 def test_results_are_kept_on_disk_and_the_grid_does_not_matter(shop, cache, monkeypatch):
     (first,) = shop.resources(HEADER, [ADD], ["sm_80"])
-    (path,) = cache.glob("*.json")
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"registers": 77}))
+    (path,) = cache.iterdir()
+    content = json.loads(Store(cache).get(path.name))
+    Store(cache).put(path.name, json.dumps(content | {"registers": 77}).encode())
     other = Launch(kernel=ADD.kernel, arguments=ADD.arguments, options=ADD.options, grid=(9,))
     (second,) = shop.resources(HEADER, [other], ["sm_80"])
     assert (first.registers, second.registers) == (content["registers"], 77)
@@ -167,11 +168,11 @@ def test_results_are_kept_on_disk_and_the_grid_does_not_matter(shop, cache, monk
 
 def test_a_damaged_cache_is_compiled_over(shop, cache):
     shop.resources(HEADER, [ADD], ["sm_80"])
-    (path,) = cache.glob("*.json")
+    (path,) = cache.iterdir()
     path.write_text("{")
     (entry,) = shop.resources(HEADER, [ADD], ["sm_80"])
     assert entry.error is None
-    assert json.loads(path.read_text())["registers"] == entry.registers
+    assert json.loads(Store(cache).get(path.name))["registers"] == entry.registers
 
 
 def test_unknown_targets_are_refused(shop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .values import (
@@ -23,32 +23,45 @@ from .values import (
 class Module:
     """Functions and declarations of one LLVM module, each written once."""
 
-    def __init__(self) -> None:
-        self._functions: dict[str, str] = {}
-        self._declarations: dict[str, str] = {}
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        """Begin an empty module.
+
+        Args:
+            known: declarations, by name, of functions that another object defines.
+        """
+        self.functions: dict[str, str] = {}
+        self.declarations: dict[str, str] = {}
+        self._known = known or {}
 
     def text(self) -> str:
         """The whole module."""
-        return "\n\n".join([*self._declarations.values(), *self._functions.values()]) + "\n"
+        return "\n\n".join([*self.declarations.values(), *self.functions.values()]) + "\n"
 
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
         """Declare an intrinsic or an external function."""
         text = f"declare {result} @{name}({', '.join(parameters)})"
-        self._declarations.setdefault(name, text)
+        self.declarations.setdefault(name, text)
+
+    def refer(self, name: str) -> bool:
+        """Declare a function if another object defines it; whether one does."""
+        if name not in self._known:
+            return False
+        self.declarations.setdefault(name, self._known[name])
+        return True
 
     def add_text(self, name: str, text: str) -> None:
         """Add functions that exist as text already; `declare` lines in it may be repeated."""
-        if name in self._functions:
+        if name in self.functions or self.refer(name):
             return
         body = []
         for line in text.splitlines():
             if line.startswith("declare "):
-                self._declarations.setdefault(
+                self.declarations.setdefault(
                     line[line.index("@") + 1 : line.index("(", line.index("@"))], line
                 )
             else:
                 body.append(line)
-        self._functions[name] = "\n".join(body)
+        self.functions[name] = "\n".join(body)
 
     def function(
         self,
@@ -59,7 +72,7 @@ class Module:
         attributes: str = "noinline",
         linkage: str = "internal",
     ) -> str:
-        """Write a function unless it exists.
+        """Write a function unless it exists, here or in another object.
 
         Args:
             name: Its symbol.
@@ -72,13 +85,13 @@ class Module:
         Returns:
             The name.
         """
-        if name not in self._functions:
-            self._functions[name] = ""
+        if name not in self.functions and not self.refer(name):
+            self.functions[name] = ""
             writer = Writer(self)
             build(writer, *(Value(type_, f"%{label}") for type_, label in parameters))
             listed = ", ".join(f"{type_} %{label}" for type_, label in parameters)
             head = f"define {linkage} {result} @{name}({listed}) {attributes} {{"
-            self._functions[name] = "\n".join([head, *writer.lines(), "}"])
+            self.functions[name] = "\n".join([head, *writer.lines(), "}"])
         return name
 
 

@@ -182,8 +182,9 @@ def _call_definition(
     lowering: Lowering, definition: Definition, arguments: Sequence[Value], lanes: int
 ) -> list[Value]:
     """Call a pure instruction's function; its text joins the module."""
-    lowering.module.add_text(definition.name, definition.ir)
-    lowering.required.setdefault(lanes, set()).update(definition.requires)
+    if not lowering.module.refer(definition.name):
+        lowering.module.add_text(definition.name, definition.ir)
+        lowering.required.setdefault(lanes, set()).update(definition.requires)
     types = [element_type(type_) for type_ in definition.result_types]
     types = [vector(type_) for type_ in types] if lanes > 1 else types
     name = definition.name.lstrip("@").strip('"')

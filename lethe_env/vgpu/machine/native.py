@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 _LOCK = threading.Lock()
 
 
-def target_machine() -> llvm.TargetMachine:
+def target_machine(optimise: bool = True) -> llvm.TargetMachine:
     """The processor this process runs on; an execution engine owns the one it is given."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -19,21 +19,23 @@ def target_machine() -> llvm.TargetMachine:
     features = features.replace("+prefer-256-bit", "-prefer-256-bit")
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2 if optimise else 0, jit=True
     )
 
 
-def compile_object(text: str) -> bytes:
-    """Optimise a module and emit it for this processor.
+def compile_object(text: str, optimise: bool = False) -> bytes:
+    """Simplify a module and emit it for this processor.
 
     Args:
         text: LLVM IR.
+        optimise: whether registers are allocated and code is scheduled with care, which takes
+            three times as long.
 
     Returns:
         An object file; valid in any process on the same kind of processor.
     """
     with _LOCK:
-        machine = target_machine()
+        machine = target_machine(optimise)
         module = llvm.parse_assembly(text)
         module.triple = llvm.get_default_triple()
         module.data_layout = str(machine.target_data)
@@ -47,6 +49,11 @@ def compile_object(text: str) -> bytes:
         passes.add_dead_code_elimination_pass()
         passes.run(module, builder)
         return machine.emit_object(module)
+
+
+def define_symbol(name: str, address: int) -> None:
+    """Let code that is loaded from now on call a function by name."""
+    llvm.add_symbol(name, address)
 
 
 class NativeCode:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel
 from ..ptx.parser import parse
+from . import shared_code
 from .counts import tally
 from .granules import granule_bits
 from .launch import Argument, Memory, Options, prepared
@@ -36,9 +37,9 @@ def translate(ptx: str) -> bytes:
     Raises:
         UnsupportedError: something in the kernel is not implemented.
     """
-    translation = translate_kernel(parse(ptx))
+    translation = translate_kernel(parse(ptx), shared_code.declarations())
     sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
-    return _HEADER.pack(len(sites)) + sites + compile_object(translation.text)
+    return _HEADER.pack(len(sites)) + sites + compile_object(translation.module.text())
 
 
 def load(ptx: str, native: bytes) -> Program:
@@ -78,6 +79,7 @@ class Program:
         """Whether warps copy to shared memory asynchronously."""
         self.calls = any(i.opcode[0] == "call" for i in kernel.body)
         """Whether lanes can leave messages."""
+        shared_code.ensure_linked()
         self._code = NativeCode(native[start:])
         prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
         self._entry = prototype(self._code.address(ENTRY))

@@ -1,4 +1,7 @@
-"""PTX registers as stack slots: one scalar where all lanes agree, one vector elsewhere."""
+"""PTX registers: one scalar where all lanes agree, one vector elsewhere.
+
+Registers that outlive a block are stack slots.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +71,8 @@ class Registers:
         self._slots: dict[str, Value] = {}
         self._specials = _special_registers(writer, kernel, context, fiber)
         self._private = _private_registers(kernel, flow)
+        self._values: dict[str, Value] = {}
+        """What private registers hold: they need no memory."""
         self.mask: Value | None = None
         """Lanes that execute the current block, `<32 x i1>`; `None` is all of them."""
         self.symbols: dict[str, int] = {}
@@ -126,7 +131,10 @@ class Registers:
             kept = guard if register.name in self._private else self.merge(guard)
             if kept is not None:
                 value = writer.select(kept, value, self._load(register.name))
-        writer.store(value, self._slot(register.name))
+        if register.name in self._private:
+            self._values[register.name] = value
+        else:
+            writer.store(value, self._slot(register.name))
 
     def guard(self, instruction: Instruction) -> Value | None:
         """The instruction's own predicate as `i1` or `<32 x i1>`, without the block's mask."""
@@ -177,6 +185,8 @@ class Registers:
     def _load(self, name: str) -> Value:
         if name not in self._types:
             return self._special(name)
+        if name in self._values:
+            return self._values[name]
         return self._writer.load(self._type(name), self._slot(name))
 
     def _special(self, name: str) -> Value:

@@ -1,4 +1,4 @@
-"""A parsed kernel as a complete LLVM module, and what a launch must know of it."""
+"""A parsed kernel as an LLVM module, and what a launch must know of it."""
 
 from __future__ import annotations
 
@@ -67,17 +67,19 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A kernel's module, with the static facts that launches use."""
+    """A kernel's module, with what a launch must know of it."""
 
-    text: str
-    """LLVM IR."""
+    module: Module
     sites: tuple[Instruction, ...]
     """The instruction of each site."""
-    flow: Flow
 
 
-def translate_kernel(kernel: Kernel) -> Translation:
+def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> Translation:
     """Lower a kernel.
+
+    Args:
+        kernel: the kernel.
+        known: declarations, by name, of functions that another object defines.
 
     Raises:
         UnsupportedError: something in it is not implemented.
@@ -85,7 +87,7 @@ def translate_kernel(kernel: Kernel) -> Translation:
     if kernel.threads <= 0 or kernel.threads % LANES:
         raise UnsupportedError(f"blocks of {kernel.threads} threads, which is no number of warps")
     flow = analyse(kernel)
-    module = Module()
+    module = Module(known)
     sites: list[Instruction] = []
     module.function(
         WARP,
@@ -94,7 +96,7 @@ def translate_kernel(kernel: Kernel) -> Translation:
         lambda writer, context, fiber: _write_warp(writer, kernel, flow, context, fiber, sites),
     )
     write_entry(module, uses_fibers(kernel))
-    return Translation(module.text(), tuple(sites), flow)
+    return Translation(module, tuple(sites))
 
 
 def uses_fibers(kernel: Kernel) -> bool:

@@ -1,0 +1,30 @@
+"""Shared code: what a kernel leaves to it is what the kernel would have defined itself."""
+
+import pytest
+
+from lethe_env.vgpu.machine import shared_code
+from lethe_env.vgpu.machine.translation import translate_kernel
+from tests.vgpu.ptx import corpus
+
+AMPERE = [name for name in corpus.NAMES if not name.endswith(("sm_90", "sm_100"))]
+
+
+@pytest.mark.parametrize("name", AMPERE)
+def test_shared_functions_are_those_of_every_kernel(name):
+    kernel, _ = corpus.load(name)
+    own = translate_kernel(kernel).module.functions
+    left = translate_kernel(kernel, shared_code.declarations()).module
+    shared = {function: own[function] for function in own if function in shared_code.declarations()}
+    assert len(shared) > 5
+    assert shared.keys().isdisjoint(left.functions)
+    whole = shared_code.text()
+    for body in shared.values():
+        assert body.replace("define internal", "define") in whole
+
+
+def test_nothing_shared_reaches_a_kernels_own_code():
+    assert "@warp(" not in shared_code.text()
+    assert {"warp", "block.run", "fiber.body"}.isdisjoint(shared_code.declarations())
+    assert {"load.32x4", "store.32x1", "warp.barrier", "copy.issue.16"} <= set(
+        shared_code.declarations()
+    )
