@@ -89,6 +89,8 @@ class Grading:
     def close(self) -> None:
         """End the candidate's process."""
         if self._cell is not None:
+            translated_s = self.time_s.get("translate", 0.0)
+            self.time_s["translate"] = translated_s + self._cell.answering_seconds
             self._cell.close()
             self._cell = None
 

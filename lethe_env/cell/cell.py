@@ -65,6 +65,11 @@ class Cell:
         """Whether the process is still there to be asked."""
         return self._conversation.open
 
+    @property
+    def answering_seconds(self) -> float:
+        """Time spent so far on what the process asked: translating its kernels."""
+        return self._conversation.answering_seconds
+
     def __enter__(self) -> Cell:
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from .declarations import SPACES, registers, variable
 from .lexer import Cursor
@@ -116,7 +117,7 @@ class Body:
             raise UnsupportedError(f"{opcode}: {error}", opcode, self._location) from error
         self._instructions.append(
             Instruction(
-                opcode=tuple(opcode.split(".")),
+                opcode=_parts(opcode),
                 operands=found,
                 predicate=predicate,
                 negated=negated,
@@ -143,6 +144,11 @@ class Body:
                     )
                 return replace(instruction, operands=(index, self._branch_targets[table]))
         return instruction
+
+
+@lru_cache(maxsize=4096)
+def _parts(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
 
 
 def symbols(items: tuple[Operand, ...]) -> Iterator[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .model import UnsupportedError
 
 _PATTERN = re.compile(
     r"""
-    (?P<space>\s+|//[^\n]*|/\*.*?\*/)
-  | (?P<location>\.loc\b[^\n]*)
+    (?:\s+|//[^\n]*|/\*.*?\*/)*
+    (?:
+    (?P<location>\.loc\b[^\n]*)
   | (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<float>(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}
               |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.$]))
@@ -19,13 +20,14 @@ _PATTERN = re.compile(
   | (?P<directive>\.[A-Za-z]\w*)
   | (?P<name>[%$A-Za-z_][\w$]*(?:(?:\.|::)\w+)*)
   | (?P<mark>[{}()\[\],;:|!@<>=+-])
+  | (?P<end>\Z)
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word of PTX.
 
     `kind` is `location` (a whole `.loc` line), `string`, `float`, `integer`, `directive`, `name`
@@ -44,46 +46,52 @@ def tokens(text: str) -> Iterator[Token]:
         UnsupportedError: a character that begins no word of PTX.
     """
     position, line = 0, 1
-    while position < len(text):
-        match = _PATTERN.match(text, position)
-        if match is None:
-            rest = text[position : position + 40].splitlines()[0]
-            raise UnsupportedError(f"line {line} of the PTX cannot be read from {rest!r} on")
-        if match.lastgroup != "space":
-            yield Token(str(match.lastgroup), match.group(), line)
-        line += text.count("\n", position, match.end())
+    for match in _PATTERN.finditer(text):
+        if match.start() != position:
+            break
+        kind = match.lastgroup
+        word = match[kind]
+        line += text.count("\n", position, match.start(kind))
+        yield Token(kind, word, line)
+        if kind == "end":
+            return
         position = match.end()
-    yield Token("end", "", line)
+    rest = text[position:].lstrip()
+    line += text.count("\n", position, len(text) - len(rest))
+    found = rest[:40].splitlines()[0]
+    raise UnsupportedError(f"line {line} of the PTX cannot be read from {found!r} on")
 
 
 class Cursor:
     """A place in a sequence of tokens that ends with `end`."""
 
     def __init__(self, sequence: Sequence[Token]) -> None:
-        self._tokens = sequence
+        self._tokens = [*sequence, sequence[-1]]  # nobody looks further than one ahead
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
         """The token `ahead` places on, without moving."""
-        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+        return self._tokens[self._at + ahead]
 
     def take(self) -> Token:
         """The next token, and move behind it."""
-        token = self.peek()
-        self._at += 1
+        token = self._tokens[self._at]
+        if token.kind != "end":
+            self._at += 1
         return token
 
     def sees(self, *texts: str) -> bool:
         """Whether the next token is one of these (a string never is)."""
-        token = self.peek()
-        return token.kind != "string" and token.text in texts
+        token = self._tokens[self._at]
+        return token.text in texts and token.kind != "string"
 
     def accept(self, text: str) -> bool:
         """Move behind the next token if it is `text`."""
-        if self.sees(text):
-            self._at += 1
-            return True
-        return False
+        token = self._tokens[self._at]
+        if token.text != text or token.kind == "string":
+            return False
+        self._at += 1
+        return True
 
     def expect(self, text: str) -> None:
         """Move behind `text`, which must come next."""
@@ -92,9 +100,11 @@ class Cursor:
 
     def expect_kind(self, kind: str) -> str:
         """The text of the next token, which must be of this kind."""
-        if self.peek().kind != kind:
+        token = self._tokens[self._at]
+        if token.kind != kind:
             raise self.unexpected(f"{'an' if kind == 'integer' else 'a'} {kind}")
-        return self.take().text
+        self._at += 1
+        return token.text
 
     def unexpected(self, wanted: str) -> UnsupportedError:
         """The error that says what stands here in place of `wanted`."""

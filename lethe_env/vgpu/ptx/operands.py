@@ -37,6 +37,11 @@ def operands(cursor: Cursor, resolve: Resolve) -> tuple[Operand, ...]:
 
 def operand(cursor: Cursor, resolve: Resolve) -> Operand:
     """One operand."""
+    kind, text, _ = cursor.peek()
+    if kind == "name":
+        return _named(cursor, resolve)
+    if kind in ("integer", "float") or text == "-":
+        return number(cursor)
     if cursor.accept("{"):
         return _vector(cursor, resolve, "}")
     if cursor.accept("("):
@@ -45,10 +50,11 @@ def operand(cursor: Cursor, resolve: Resolve) -> Operand:
         return _address(cursor, resolve)
     if cursor.accept("!"):
         return Negated(_register(cursor, resolve))
-    if cursor.peek().kind in ("integer", "float") or cursor.sees("-"):
-        return number(cursor)
-    if cursor.sees("WARP_SZ"):
-        cursor.take()
+    raise cursor.unexpected("a name")
+
+
+def _named(cursor: Cursor, resolve: Resolve) -> Operand:
+    if cursor.accept("WARP_SZ"):
         return Immediate(_WARP_LANES)
     found = resolve(cursor.expect_kind("name"))
     if cursor.accept("|"):

@@ -29,6 +29,8 @@ class Scopes:
         self._blocks: list[dict[str, str]] = [{}]
         self._registers: dict[str, str] = {}
         self._opened = 0
+        self._resolved: dict[str, Register | Symbol] = {}
+        """What `resolve` found since the last declaration."""
 
     @property
     def depth(self) -> int:
@@ -53,6 +55,7 @@ class Scopes:
     def close(self) -> None:
         """Leave the innermost block."""
         self._blocks.pop()
+        self._resolved.clear()
 
     def declare(self, name: str) -> str:
         """The flat name of `name`, declared in the innermost block."""
@@ -60,6 +63,7 @@ class Scopes:
         if name in block:
             raise UnsupportedError(f"`{name}` declared twice in one block")
         block[name] = f"{name}.{self._opened}" if self.depth else name
+        self._resolved.clear()
         return block[name]
 
     def declare_register(self, name: str, kind: str) -> None:
@@ -76,6 +80,12 @@ class Scopes:
         Raises:
             UnsupportedError: a `%name` that is neither declared nor a special register.
         """
+        known = self._resolved.get(name)
+        if known is None:
+            known = self._resolved[name] = self._resolve(name)
+        return known
+
+    def _resolve(self, name: str) -> Register | Symbol:
         flat = self.flat(name)
         if flat in self._registers or name == SINK or _SPECIAL.fullmatch(name):
             return Register(flat)
