@@ -153,6 +153,10 @@ def import_everything(device: str, cache: Path) -> None:
 
     importlib.import_module("triton.experimental.gluon")  # Triton would at the first launch
 
+    if device != "compiler":
+        from ..vgpu.operations import operations_of
+
+        operations_of(lambda: torch.zeros(1).relu())  # imports hundreds of modules the first time
     if device in ("compiler", "vgpu"):
         from . import warm_up
 
