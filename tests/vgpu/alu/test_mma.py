@@ -83,6 +83,8 @@ def exponents(kind, bias, top, shape, generator):
         "smallest": (0, 6),
         "underflowing products": (max(bias - 70, 0), max(bias - 55, 8)),
         "largest": (top - 4, top),
+        "smallest in f32": (max(bias - 53, 0), max(bias - 46, 4)),
+        "largest in f32": (min(bias + 57, top - 4), bias + 63),
     }
     low, high = ranges.get(kind, ranges["near one"])
     return generator.integers(max(low, 0), min(high, top), shape)
@@ -123,7 +125,7 @@ def tensor(bits, name):
     "kind",
     (
         *("near one", "any", "spread", "smallest", "underflowing products", "largest"),
-        *("special", "cancelling"),
+        *("special", "cancelling", "smallest in f32", "largest in f32"),
     ),
 )
 @pytest.mark.parametrize("shape,target,source", FLOATING)

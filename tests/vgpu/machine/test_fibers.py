@@ -10,7 +10,15 @@ import sys
 import pytest
 
 from lethe_env.vgpu.machine.emit import Module
-from lethe_env.vgpu.machine.fibers import STACK_BYTES, Stacks, give_way, prepare, switch
+from lethe_env.vgpu.machine.fibers import (
+    STACK_BYTES,
+    Stacks,
+    borrow,
+    give_back,
+    give_way,
+    prepare,
+    switch,
+)
 from lethe_env.vgpu.machine.layout import Context, Fiber
 from lethe_env.vgpu.machine.native import NativeCode, compile_object
 from lethe_env.vgpu.machine.values import Value
@@ -66,3 +74,11 @@ def test_the_page_below_a_stack_cannot_be_written(warp, below, dies):
     code = OVERFLOW.format(warp=warp, below=below)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode != 0) == dies
+
+
+def test_stacks_are_used_again_but_not_twice_at_once():
+    stacks = borrow(31)
+    assert len(stacks.tops) == 31
+    give_back(stacks)
+    assert borrow(31) is stacks
+    assert borrow(31) is not stacks
