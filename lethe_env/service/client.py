@@ -58,11 +58,13 @@ class Client:
             try:
                 with _meet(self) as channel:
                     batch.run(channel)
-            except (ClosedError, ProtocolError, HarnessError) as error:
+            except (ClosedError, ProtocolError, HarnessError, OSError) as error:
                 losses = 1 if len(batch.verdicts) > answered else losses + 1
-                log.warning("the broker was lost: %s", error or type(error).__name__)
+                reason = str(error) or "it closed the connection"
+                log.warning("the broker was lost: %s", reason)
                 if losses == LOSSES_IN_A_ROW:
-                    batch.give_up(f"the broker was lost {losses} times in a row, see {_log(self)}")
+                    last = f"{losses} times in a row, the last time because: {reason}"
+                    batch.give_up(f"the broker was lost {last}")
         return [batch.verdicts[index] for index in range(len(jobs))]
 
     def close(self) -> None:
@@ -192,7 +194,8 @@ def _meet(client: Client) -> socket.socket:
         _start(client, path)
         channel = _dial(path)
     if channel is None:
-        raise HarnessError(f"the broker ended as soon as it had started, see {_log(client)}")
+        record = path.with_suffix(".log")
+        raise HarnessError(f"the broker ended as soon as it had started, see {record}")
     return channel
 
 
@@ -236,11 +239,7 @@ def _start(client: Client, path: Path) -> None:
         process.kill()
         process.communicate()
     if process.returncode:
-        raise HarnessError(f"the broker could not be started, see {_log(client)}")
-
-
-def _log(client: Client) -> Path:
-    return address(client.options).with_suffix(".log")
+        raise HarnessError(f"the broker could not be started, see {path.with_suffix('.log')}")
 
 
 def _void(job: Job, reason: str) -> Verdict:

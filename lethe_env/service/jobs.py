@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from ..gates.verdict import Verdict
@@ -14,7 +15,7 @@ Progress = Callable[[int, int], None]
 """Called with the verdicts there are and the verdicts there will be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """One candidate for one task."""
 
@@ -22,7 +23,7 @@ class Job:
     source: str
     """Text that ought to define `ModelNew`; anything at all is allowed."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Content hash: equal for jobs that get equal verdicts from equal verifiers."""
         content = hashlib.sha256(self.task.digest.encode())

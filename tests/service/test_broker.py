@@ -243,6 +243,11 @@ def test_a_batch_without_a_broker_is_void_not_an_exception(meeting_place, monkey
     (verdict,) = client.grade_many([Job(double, HONEST)])
     assert verdict.errored
     assert "the broker was lost 3 times in a row" in verdict.findings[0].reason
+    assert ".log" in verdict.findings[0].reason
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    (verdict,) = client.grade_many([Job(double, HONEST)])
+    assert "No such file" in verdict.findings[0].reason
 
 
 def test_brokers_are_seen_and_ended_from_the_command_line(client, double):

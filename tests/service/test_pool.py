@@ -60,6 +60,16 @@ def test_an_equal_job_is_judged_once_however_often_and_from_wherever_it_is_asked
     assert all(verdicts == answers[0] for verdicts in answers.values())
 
 
+def test_a_shared_verdict_carries_the_askers_own_task(worker, double):
+    elsewhere = replace(double, origin="a table, row 7")
+    worker.gate.clear()
+    with Pool(OPTIONS, 1) as pool:
+        futures = [pool.submit(Job(task, "honest")) for task in (double, elsewhere)]
+        worker.gate.set()
+        assert [future.result(30).task["origin"] for future in futures] == ["", "a table, row 7"]
+    assert worker.asked == {"honest": 1}
+
+
 def test_a_remembered_verdict_carries_the_askers_own_task(worker, double):
     elsewhere = replace(double, origin="a table, row 7")
     with Pool(OPTIONS, 1) as pool:
@@ -155,7 +165,8 @@ def test_a_pool_from_before_a_fork_says_so(worker, job, monkeypatch):
         with pytest.raises(RuntimeError, match="before a fork"):
             pool.submit(job("honest"))
         pool.close()  # as a forked child would on its way out
-        monkeypatch.undo()
+        monkeypatch.setattr(os, "getpid", lambda: process)
+        assert pool.grade_many([job("honest as before")])[0].passed
 
 
 def test_a_pool_has_at_least_one_worker():
