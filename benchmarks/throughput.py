@@ -20,7 +20,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rich.console import Console
 from rich.table import Table
 
+from lethe_env.env.kernel_env import KernelEnv
 from lethe_env.gates.verdict import Verdict
 from lethe_env.kernels.controls import HONEST
 from lethe_env.service.client import connect, stop_brokers
@@ -37,6 +38,7 @@ from lethe_env.service.options import GraderOptions
 from lethe_env.service.pool import Pool
 from lethe_env.tasks.catalog import find_task
 from lethe_env.tasks.model import Task
+from lethe_env.trl import RewardFunction, Scorer
 
 CANDIDATE = "relu"
 REPEATS = 50
@@ -72,22 +74,39 @@ class Row:
 
 
 class Replay:
-    """A verifier that has the verdicts already."""
+    """A verifier that has the verdict already."""
 
-    def __init__(self, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
-        self._verdicts = {job.digest: v for job, v in zip(jobs, verdicts, strict=True)}
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
 
     def grade_many(self, jobs: Sequence[Job], progress: Progress | None = None) -> list[Verdict]:
-        """Look them up."""
-        return [self._verdicts[job.digest] for job in jobs]
+        """The same for every job, at once, except that a job is always hashed."""
+        return [self._verdict for job in jobs if job.digest]
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def callers() -> Iterator[tuple[str, Caller]]:
-    """Ways to ask a verifier, by name; the first is the bare one."""
-    yield "verifier", lambda verifier, jobs: [verifier.grade_many([job]) for job in jobs]
+def through_environment(verifier: Verifier, jobs: Sequence[Job]) -> None:
+    """One episode of one turn for each candidate."""
+    environment = KernelEnv(tasks=[job.task for job in jobs[:1]], verifier=verifier)
+    for job in jobs:
+        environment.reset(seed=0)
+        environment.step(job.source)
+
+
+def through_reward(verifier: Verifier, jobs: Sequence[Job]) -> None:
+    """One reward call of a trainer for the whole batch, with nothing remembered."""
+    reward = RewardFunction("contract", scorer=Scorer(verifier))
+    reward([job.source for job in jobs], task=[job.task.id for job in jobs])
+
+
+CALLERS: tuple[tuple[str, Caller], ...] = (
+    ("verifier", lambda verifier, jobs: verifier.grade_many([Job(j.task, j.source) for j in jobs])),
+    ("KernelEnv", through_environment),
+    ("TRL reward", through_reward),
+)
+"""Ways to ask a verifier, by name; the first is the bare one."""
 
 
 def candidates(count: int) -> list[str]:
@@ -131,10 +150,10 @@ def overheads(options: GraderOptions, count: int) -> list[dict[str, object]]:
     task = find_task(next(control.task for control in HONEST if control.name == CANDIDATE))
     jobs = [Job(task, source) for source in candidates(count)]
     with Pool(options, 1) as pool:
-        verdicts = pool.grade_many(jobs)
-    replay, rows = Replay(jobs, verdicts), []
+        replay = Replay(pool.grade_many(jobs[:1])[0])
+    rows: list[dict[str, object]] = []
     bare_ms = None
-    for name, call in callers():
+    for name, call in CALLERS:
         call(replay, jobs)  # imports and caches
         started = time.perf_counter()
         for _ in range(REPEATS):
