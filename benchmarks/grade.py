@@ -1,7 +1,7 @@
 """Where the time of a verdict goes: each candidate in three states of the caches, on one core.
 
-`task new`: neither truths nor compiles are there. `candidate new`: the task's truths are on disk, as
-they are in training, where every candidate is seen for the first time. `objects cached`: so are
+`task new`: neither truths nor compiles are there. `candidate new`: the task's truths are on disk,
+as they are in training, where every candidate is seen for the first time. `objects cached`: so are
 this candidate's native code and the resources of its kernels.
 
 Phases: plan; oracle, which belongs to the task; probes, of which load is forking a process and

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .cell import CallRequest, Cell, Workshop
+from .cell import CallRequest, Cell, Workshop, exclusive
 from .gates.roofline import untimed
 from .gates.speed import Speed
 from .gates.truth import Truth
@@ -118,12 +118,15 @@ def measured_speed(
     request = replace(request, spares=spares)
     reference = rebound_source(task.source, probe.sizes, task.origin or task.id)
     try:
-        with workshop.open(source) as cell:
+        with exclusive(workshop.device), workshop.open(source) as cell:
             candidate, seen = measure_calls(cell, request)
         reason = untimed(probe, truth, seen)
         if reason:
             return reason
-        with workshop.open(f"{reference}\nModelNew = Model\n") as cell:
+        with (
+            exclusive(workshop.device),
+            workshop.open(f"{reference}\nModelNew = Model\n") as cell,
+        ):
             eager, _ = measure_calls(cell, request)
     except UnmeasurableError as error:
         return str(error)

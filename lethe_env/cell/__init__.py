@@ -1,6 +1,7 @@
 """The cell: the untrusted process in which one candidate lives, and the judge's handles on it."""
 
 from .cell import Cell
+from .device_lock import exclusive
 from .policy import review
 from .protocol import HarnessError, WireTensor
 from .requests import CONFIGURATION_LIMIT, CallRequest, Limits, ModelRequest
@@ -20,5 +21,6 @@ __all__ = [
     "WireTensor",
     "Workshop",
     "default_device",
+    "exclusive",
     "review",
 ]
