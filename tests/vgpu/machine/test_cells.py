@@ -94,3 +94,19 @@ def test_all_lanes_at_one_place(machine):
     assert report.findings == ()
     assert o.tolist() == [4, 4, 31] + [4] * 29
     assert report.counts["loaded_bytes"] == 128
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("width", ["b32", "v4.b32"])
+def test_a_row_that_begins_inside_a_sector_and_one_that_fills_sectors(machine, seed, width):
+    """Blocks 0 and 2 only make the instruction find its window: the first access is special."""
+    x = torch.zeros(1024, dtype=torch.int32)
+    bits, values = (2, "%r3") if width == "b32" else (4, "{%r3,%r3,%r3,%r3}")
+    body = f"""{BLOCK} mul.wide.u32 %d3, %r1, {1 << bits}; add.s64 %d3, %d3, %d1;
+    mul.wide.u32 %d4, %r2, 512; add.s64 %d4, %d4, 1024; setp.eq.s32 %p2, %r2, 1;
+    selp.b64 %d4, {{first}}, %d4, %p2; setp.eq.s32 %p3, %r2, 3; selp.b64 %d4, 0, %d4, %p3;
+    add.s64 %d3, %d3, %d4; st.global.{width} [%d3], {values};"""
+    inside = body.replace("{first}", str(1 << bits))
+    assert kinds(machine.assembled(inside, x, grid=(4,), seed=seed)) == ["race"]
+    beside = body.replace("{first}", str(32 << bits))
+    assert kinds(machine.assembled(beside, x, grid=(4,), seed=seed)) == []
