@@ -70,7 +70,9 @@ def loader(module: Module, width: int, count: int, granule_bits: int, ordered: b
         read = piece_reader(module, width, count)
         writer.give(writer.call(result, read, place, access.mask, *old))
 
-    return module.function(f"load.{width}x{count}", result, _load_parameters(types), build)
+    return module.function(
+        f"load.{width}x{count}.{granule_bits}", result, _load_parameters(types), build
+    )
 
 
 def _load_parameters(types: Sequence[str]) -> list[tuple[str, str]]:
@@ -98,7 +100,7 @@ def _scattered_loader(module: Module, width: int, count: int, granule_bits: int)
         name = _loader_by_lane(module, width, count, ordered=False)
         writer.give(writer.call(result, name, *parameters))
 
-    name = f"load.scattered.{width}x{count}"
+    name = f"load.scattered.{width}x{count}.{granule_bits}"
     return module.function(name, result, _load_parameters(types), build)
 
 
@@ -177,7 +179,7 @@ def storer(module: Module, width: int, count: int, granule_bits: int, ordered: b
         writer.give()
 
     parameters = _store_parameters(width, count)
-    return module.function(f"store.{width}x{count}", "void", parameters, build)
+    return module.function(f"store.{width}x{count}.{granule_bits}", "void", parameters, build)
 
 
 def _store_parameters(width: int, count: int) -> list[tuple[str, str]]:
@@ -204,7 +206,7 @@ def _scattered_storer(module: Module, width: int, count: int, granule_bits: int)
             writer.call("void", by_lane, *parameters)
         writer.give()
 
-    name = f"store.scattered.{width}x{count}"
+    name = f"store.scattered.{width}x{count}.{granule_bits}"
     return module.function(name, "void", _store_parameters(width, count), build)
 
 

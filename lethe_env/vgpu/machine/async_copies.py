@@ -100,7 +100,7 @@ def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
 
     parameters = [*Access.parameters(), ("ptr", "fiber"), (vector("i64"), "targets")]
     parameters.append((vector("i32"), "given"))
-    return module.function(f"copy.issue.{size_bytes}", "void", parameters, build)
+    return module.function(f"copy.issue.{size_bytes}.{granule_bits}", "void", parameters, build)
 
 
 def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: int) -> Value:
@@ -179,7 +179,7 @@ def _completer(module: Module, granule_bits: int) -> str:
         writer.give()
 
     parameters = [("ptr", "context"), ("ptr", "fiber"), ("i32", "before")]
-    return module.function("copy.complete", "void", parameters, build)
+    return module.function(f"copy.complete.{granule_bits}", "void", parameters, build)
 
 
 def _finisher(module: Module, granule_bits: int) -> str:
@@ -198,7 +198,9 @@ def _finisher(module: Module, granule_bits: int) -> str:
                 _move(writer, context, copy, lanes, size_bytes, granule_bits)
         writer.give()
 
-    return module.function("copy.finish", "void", [("ptr", "context"), ("ptr", "fiber")], build)
+    return module.function(
+        f"copy.finish.{granule_bits}", "void", [("ptr", "context"), ("ptr", "fiber")], build
+    )
 
 
 def _move(

@@ -9,12 +9,12 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def granule_bits(kernel: Kernel, space: str) -> int:
-    """Logarithm of the bytes a cell stands for: what the narrowest access moves.
+    """Logarithm of the bytes a cell stands for: what the narrowest access moves, but four at most.
 
-    In global memory that is an element of four bytes at most, since a tensor may begin anywhere.
+    In global memory an element counts, since a tensor may begin anywhere.
     """
     shared = space == "shared"
-    sizes = [16 if shared else 4]
+    sizes = [4]
     for instruction in kernel.body:
         opcode = instruction.opcode
         if opcode[0] in ("ld", "st", "atom", "red") and _may_access(opcode, space):
