@@ -61,7 +61,7 @@ class LaunchError(RuntimeError):
 _STOPS = {
     "assert": "CUDA error: device-side assert triggered",
     "trap": "CUDA error: unspecified launch failure",
-    "deadlock": "the kernel hangs: threads wait at a barrier that the others never reach",
+    "deadlock": "the kernel hangs: threads wait for what no other thread will ever do",
 }
 
 

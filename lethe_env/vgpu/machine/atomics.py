@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..ptx.model import Address, Instruction, Operand, Vector
 from . import scattered, shadow
+from .cohort import changed_by_atomic, note_change
 from .counts import count_access
 from .emit import Module, Writer
 from .generic import each_space
@@ -91,7 +92,13 @@ def lower_atomic(lowering: Lowering, instruction: Instruction) -> None:
         given = [registers.read(e[position], atomic.element, lanes=True) for e in elements]
         offset = place.offset + position * int(atomic.element[1:]) // 8
         element = replace(place, offset=offset)
-        results.append(_operate(lowering, instruction, atomic, element, given[0], given[-1]))
+        old = _operate(lowering, instruction, atomic, element, given[0], given[-1])
+        if lowering.polls:
+            mask = registers.active(instruction)
+            values = (given[0], given[-1])
+            changed = changed_by_atomic(lowering.writer, atomic.operation, mask, old, values)
+            note_change(lowering.writer, lowering.context, changed)
+        results.append(old)
     for item, old in zip(targets, results, strict=False):
         registers.write(item, old, registers.guard(instruction))
 

@@ -38,6 +38,10 @@ class Address(Protocol):
 
 
 _POOL = CellPool()
+
+_MULTIPROCESSORS, _MOST_BLOCKS, _MOST_WARPS = 108, 32, 64
+_SHARED_BYTES, _RESERVED_BYTES = 164 << 10, 1 << 10
+"""Of an A100: multiprocessors, and what each holds; every block takes a kibibyte more."""
 _LARGE = 1 << 31
 
 Argument = Address | int | float
@@ -88,6 +92,24 @@ class Launch:
     """
     variables: bytes
     shared_bytes: int
+
+    def block_name(self, linear: int) -> str:
+        """The indices of a block, from its linear one."""
+        x, y, _ = self.grid
+        return f"({linear % x}, {linear // x % y}, {linear // x // y})"
+
+
+_RESIDENT_WARPS = 4096
+"""Most warps that run together, for the memory that their stacks take."""
+
+
+def resident_blocks(launch: Launch) -> int:
+    """Blocks of a launch that an A100 holds at once: 108 multiprocessors with 64 warps each."""
+    warps = launch.program.warps
+    by_memory = _SHARED_BYTES // (launch.shared_bytes + _RESERVED_BYTES)
+    each = max(1, min(_MOST_BLOCKS, _MOST_WARPS // warps, by_memory))
+    most = min(_MULTIPROCESSORS * each, _RESIDENT_WARPS // warps)
+    return max(1, min(most, len(launch.order)))
 
 
 @contextmanager

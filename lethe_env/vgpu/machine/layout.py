@@ -94,7 +94,9 @@ class Fiber(ctypes.Structure):
         ("copies_first", c_uint32),
         ("copies_count", c_uint32),
         ("group", c_uint32),
-        ("padding", c_uint32),
+        ("polling", c_uint32),
+        ("polled", c_uint32),
+        ("passed", c_uint32),
     )
 
 
@@ -194,4 +196,7 @@ class Context(ctypes.Structure):
         ("order", c_void_p),
         ("order_count", c_uint64),
         ("next_block", c_void_p),
+        ("changes", c_uint64),
+        ("active", c_uint32),
+        ("spare", c_uint32),
     )

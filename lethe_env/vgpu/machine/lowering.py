@@ -48,6 +48,8 @@ class Lowering:
     """The instruction of every site, by the site's number."""
     required: dict[int, set[str]] = field(default_factory=dict)
     """Shared functions that arithmetic needs, by lanes."""
+    polls: bool = False
+    """Whether threads may wait for others in loops, so that changes of memory are counted."""
     granule_bits: int = field(init=False)
     """Logarithm of the bytes that a cell of shared memory stands for."""
 

@@ -6,6 +6,7 @@ import ctypes
 
 from ..ptx.model import Address, Instruction, Operand, Register, Symbol, Vector
 from .access import loader, storer
+from .cohort import note_change
 from .generic import each_space
 from .host_access import reader, result_types, writer_of
 from .layout import Context, Site
@@ -107,6 +108,8 @@ def lower_store(lowering: Lowering, instruction: Instruction) -> None:
         raise lowering.unsupported(instruction, "its operands")
     registers, writer = lowering.registers, lowering.writer
     mask = registers.active(instruction)
+    if lowering.polls and space in ("global", "generic"):
+        note_change(writer, lowering.context, mask)
     items = _items(lowering, instruction, source, count)
     values = [registers.read(item, f"i{width}", lanes=True) for item in items]
     addresses = address_of(lowering, target, address_width(space))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .counts import summarise
+from .deadlock import deadlocks
 from .layout import (
     ASSERT,
     FINDING_KINDS,
@@ -17,7 +18,6 @@ from .layout import (
     STOPS,
     VARIABLES_WINDOW,
     WINDOW_BITS,
-    Fiber,
     Message,
     Record,
 )
@@ -36,8 +36,7 @@ def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
             seen.setdefault((record.site, record.kind), record)
     findings = [_finding(launch, seen[key]) for key in sorted(seen)]
     stop = STOPS[max(worker.context.stop for worker in workers)]
-    if stop == "deadlock":
-        findings += [_deadlock(launch, w) for w in workers if STOPS[w.context.stop] == stop]
+    findings += deadlocks(launch, workers)
     executions = sum((worker.executions for worker in workers), np.zeros(1, np.uint64))
     program = launch.program
     return LaunchReport(
@@ -64,7 +63,7 @@ def _finding(launch: Launch, record: Record) -> Finding:
 
 def _detail(launch: Launch, kind: str, record: Record) -> str:
     opcode = launch.program.sites[record.site].opcode
-    block = f"in block {_block(launch, record.block)}"
+    block = f"in block {launch.block_name(record.block)}"
     if kind == "out_of_bounds":
         return f"{record.other} bytes per lane lie outside the allocation, {block}"
     if kind == "uninitialised_read":
@@ -79,34 +78,8 @@ def _detail(launch: Launch, kind: str, record: Record) -> str:
         several = warp == (1 << _WARP_BITS) - 1
         who = "several other warps" if several else f"warp {warp - 1}"
         return f"{who} accessed the same shared memory since the last barrier, {block}"
-    who = "several blocks" if other > len(launch.order) else f"block {_block(launch, other - 1)}"
+    who = "several blocks" if other > len(launch.order) else f"block {launch.block_name(other - 1)}"
     return f"{who} accessed the same memory, and nothing orders them; found {block}"
-
-
-def _block(launch: Launch, linear: int) -> str:
-    x, y, _ = launch.grid
-    return f"({linear % x}, {linear // x % y}, {linear // x // y})"
-
-
-def _deadlock(launch: Launch, worker: Worker) -> Finding:
-    """Where each warp waits; the instruction is the kernel's first barrier."""
-    program = launch.program
-    fibers = ctypes.cast(worker.context.fibers, ctypes.POINTER(Fiber))
-    waits = [
-        f"warp {fibers[w].warp} "
-        + ("has ended" if fibers[w].done else f"waits at barrier {fibers[w].waiting - 1}")
-        for w in range(program.warps)
-    ]
-    barrier = next(i for i in program.kernel.body if i.opcode[0] in ("bar", "barrier"))
-    return Finding(
-        kind="barrier",
-        kernel=program.kernel.name,
-        opcode=barrier.name,
-        location=barrier.location,
-        lanes=0,
-        address=0,
-        detail=f"deadlock in block {_block(launch, worker.context.block)}: {'; '.join(waits)}",
-    )
 
 
 def _messages(worker: Worker) -> Sequence[Message]:
@@ -119,7 +92,7 @@ def _messages(worker: Worker) -> Sequence[Message]:
 def _text(launch: Launch, message: Message) -> str:
     words = [_string(launch, word) for word in message.words]
     if message.kind == ASSERT:
-        block = _block(launch, message.block)
+        block = launch.block_name(message.block)
         where = f"{words[1]}:{message.words[2]}"
         return f"{where}: {words[3]}: block {block}, thread {message.thread}: {words[0]}"
     return _format(launch, words[0], bytes(message.data))

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel
 from ..ptx.parser import parse
-from . import shared_code
+from ..ptx.polling import polling
+from . import cohort, shared_code
 from .counts import tally
 from .granules import granule_bits
-from .launch import Argument, Memory, Options, prepared
+from .launch import Argument, Memory, Options, prepared, resident_blocks
 from .layout import Context
 from .lowering import variable_layout
 from .native import NativeCode, compile_object
@@ -73,7 +74,9 @@ class Program:
         """Logarithm of the bytes that a cell of the sanitizer stands for."""
         self.warps = -(-kernel.threads // LANES)
         """Warps per block."""
-        self.uses_fibers = uses_fibers(kernel)
+        self.polling = polling(kernel, self.flow)
+        """Loops in which threads may wait for others."""
+        self.uses_fibers = uses_fibers(kernel) or bool(self.polling.loops)
         """Whether warps need stacks of their own."""
         self.copies = any(i.opcode[:2] == ("cp", "async") for i in kernel.body)
         """Whether warps copy to shared memory asynchronously."""
@@ -81,8 +84,12 @@ class Program:
         """Whether lanes can leave messages."""
         shared_code.ensure_linked()
         self._code = NativeCode(native[start:])
-        prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
-        self._entry = prototype(self._code.address(ENTRY))
+        if self.polling.loops:
+            prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+            self._entry = prototype(self._code.address(cohort.ENTRY))
+        else:
+            prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
+            self._entry = prototype(self._code.address(ENTRY))
 
     def run(
         self,
@@ -104,9 +111,14 @@ class Program:
         """
         options = options or Options()
         with prepared(self, grid, arguments, memory, options) as launch:
-            threads = 1 if options.races else max(1, min(options.threads, len(launch.order)))
+            if self.polling.loops:
+                threads = resident_blocks(launch) if self.polling.across_blocks else 1
+            else:
+                threads = 1 if options.races else max(1, min(options.threads, len(launch.order)))
             workers = [Worker(launch) for _ in range(threads)]
-            if threads == 1:
+            if self.polling.loops:
+                self._work_together(workers)
+            elif threads == 1:
                 self._work(workers[0])
             else:
                 with ThreadPoolExecutor(threads) as pool:
@@ -115,6 +127,11 @@ class Program:
         for worker in workers:
             worker.close()
         return report
+
+    def _work_together(self, workers: Sequence[Worker]) -> None:
+        contexts = [ctypes.addressof(worker.context) for worker in workers]
+        pointers = (ctypes.c_void_p * len(contexts))(*contexts)
+        self._entry(pointers, len(contexts), cohort.patience(cohort.barriers_of(self.kernel)))
 
     def _work(self, worker: Worker) -> None:
         self._entry(ctypes.byref(worker.context))

@@ -156,6 +156,10 @@ class Registers:
         merged = self.merge(self.guard(instruction))
         return constant(vector("i1"), 1) if merged is None else merged
 
+    def current(self, name: str) -> Value:
+        """The value of a register by its name, as it is kept."""
+        return self._load(name)
+
     def width(self, operand: Operand) -> str | None:
         """Integer type of a register; `None` for constants."""
         if isinstance(operand, Register) and operand.name in self._types:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from enum import IntEnum
 
 from .emit import Module, Writer
 from .fibers import give_way, prepare, switch
@@ -26,30 +27,55 @@ def write_entry(module: Module, uses_fibers: bool) -> None:
     run = _fiber_block(module) if uses_fibers else _sequential_block(module)
 
     def build(writer: Writer, context: Value) -> None:
-        saved = _exact_floats(writer)
-        counter = writer.read(context, Context, "next_block")
-        count = writer.read(context, Context, "order_count")
-        order = writer.read(context, Context, "order")
+        saved = exact_floats(writer)
         head, inside, after = (writer.name(x) for x in ("head", "inside", "after"))
         writer.jump(head)
         writer.label(head)
-        position = writer.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
-        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
-        more = writer.compare("ult", position, count)
-        writer.branch(writer.both(more, writer.invert(stopped)), inside, after)
+        more = writer.call("i32", take_block(module), context)
+        writer.branch(writer.compare("ne", more, 0), inside, after)
         writer.label(inside)
-        block = writer.load("i32", writer.item(order, "i32", position))
-        _enter_block(writer, context, block)
         writer.call("void", run, context)
         writer.jump(head)
         writer.label(after)
-        _restore_floats(writer, saved)
+        restore_floats(writer, saved)
         writer.give()
 
     module.function(ENTRY, "void", [("ptr", "context")], build, linkage="")
 
 
-def _exact_floats(writer: Writer) -> Value:
+def take_block(module: Module) -> str:
+    """The function `i32 take(context)`: prepare the next block; 0 where none is left."""
+
+    def build(writer: Writer, context: Value) -> None:
+        counter = writer.read(context, Context, "next_block")
+        count = writer.read(context, Context, "order_count")
+        order = writer.read(context, Context, "order")
+        position = writer.op("i64", f"atomicrmw add {counter}, i64 1 monotonic")
+        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+        more = writer.compare("ult", position, count)
+        found = writer.both(more, writer.invert(stopped))
+        with writer.when(found):
+            block = writer.load("i32", writer.item(order, "i32", position))
+            _enter_block(writer, context, block)
+        writer.give(writer.resize(found, "i32"))
+
+    return module.function("block.take", "i32", [("ptr", "context")], build)
+
+
+def begin_next(module: Module) -> str:
+    """The function `i32 begin(context)`: take a block and make its fibers; 0 where none is left."""
+    body = _fiber_body(module)
+
+    def build(writer: Writer, context: Value) -> None:
+        more = writer.call("i32", take_block(module), context)
+        with writer.when(writer.compare("ne", more, 0)):
+            _make_fibers(writer, context, body)
+        writer.give(more)
+
+    return module.function("block.begin", "i32", [("ptr", "context")], build)
+
+
+def exact_floats(writer: Writer) -> Value:
     """Round to nearest and keep subnormals in this thread; gives what was set before."""
     if platform.machine() in ("x86_64", "AMD64"):
         saved = writer.slot("i32")
@@ -61,7 +87,8 @@ def _exact_floats(writer: Writer) -> Value:
     return before
 
 
-def _restore_floats(writer: Writer, saved: Value) -> None:
+def restore_floats(writer: Writer, saved: Value) -> None:
+    """Set back what `exact_floats` gave."""
     if saved.type == "ptr":
         writer.call("void", "llvm.x86.sse.ldmxcsr", saved)
     else:
@@ -146,7 +173,16 @@ def _fiber_at(writer: Writer, context: Value, warp: Value) -> Value:
 def _reset_fiber(writer: Writer, context: Value, fiber: Value, warp: Value) -> None:
     writer.write(fiber, Fiber, "warp", warp)
     writer.write(fiber, Fiber, "context", context)
-    for name in ("done", "waiting", "copies_first", "copies_count", "group"):
+    for name in (
+        "done",
+        "waiting",
+        "polling",
+        "polled",
+        "passed",
+        "copies_first",
+        "copies_count",
+        "group",
+    ):
         writer.write(fiber, Fiber, name, 0)
 
 
@@ -166,38 +202,57 @@ def _sequential_block(module: Module) -> str:
     return module.function("block.run", "void", [("ptr", "context")], build)
 
 
+class BlockState(IntEnum):
+    """Of a block after every warp had its turn."""
+
+    ENDED = 0
+    MOVED = 1
+    STUCK = 2
+    """All its warps wait at barriers that nobody else will reach."""
+
+
 def _fiber_block(module: Module) -> str:
-    body = _fiber_body(module)
+    body, round_ = _fiber_body(module), run_round(module)
 
     def build(writer: Writer, context: Value) -> None:
-        warps = writer.read(context, Context, "warps")
-        with writer.repeat(warps) as warp:
-            fiber = _fiber_at(writer, context, warp)
-            _reset_fiber(writer, context, fiber, warp)
-            tops = writer.read(context, Context, "stack_tops")
-            top = writer.load("ptr", writer.item(tops, "ptr", writer.resize(warp, "i64")))
-            prepare(writer, fiber, top, Value("ptr", f"@{body}"))
-        round_, finished = writer.name("round"), writer.name("finished")
-        waiting, stuck = writer.name("waiting"), writer.name("stuck")
-        live, moved = writer.slot("i32"), writer.slot("i32")
-        writer.jump(round_)
-        writer.label(round_)
-        writer.store(i32(0), live)
-        writer.store(i32(0), moved)
-        with writer.repeat(warps) as warp:
-            _resume(writer, context, _fiber_at(writer, context, warp), live, moved)
-        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
-        none = writer.compare("eq", writer.load("i32", live), 0)
-        writer.branch(writer.either(stopped, none), finished, waiting)
-        writer.label(waiting)
-        writer.branch(writer.compare("eq", writer.load("i32", moved), 0), stuck, round_)
-        writer.label(stuck)
-        writer.write(context, Context, "stop", STOPS.index("deadlock"))
-        writer.jump(finished)
-        writer.label(finished)
+        _make_fibers(writer, context, body)
+        again, over = writer.name("again"), writer.name("over")
+        writer.jump(again)
+        writer.label(again)
+        state = writer.call("i32", round_, context)
+        writer.branch(writer.compare("eq", state, int(BlockState.MOVED)), again, over)
+        writer.label(over)
+        with writer.when(writer.compare("eq", state, int(BlockState.STUCK))):
+            writer.write(context, Context, "stop", STOPS.index("deadlock"))
         writer.give()
 
     return module.function("block.run", "void", [("ptr", "context")], build)
+
+
+def _make_fibers(writer: Writer, context: Value, body: str) -> None:
+    with writer.repeat(writer.read(context, Context, "warps")) as warp:
+        fiber = _fiber_at(writer, context, warp)
+        _reset_fiber(writer, context, fiber, warp)
+        tops = writer.read(context, Context, "stack_tops")
+        top = writer.load("ptr", writer.item(tops, "ptr", writer.resize(warp, "i64")))
+        prepare(writer, fiber, top, Value("ptr", f"@{body}"))
+
+
+def run_round(module: Module) -> str:
+    """The function `i32 round(context)`: every warp that can goes on; gives a `BlockState`."""
+
+    def build(writer: Writer, context: Value) -> None:
+        live, moved = writer.variable(i32(0)), writer.variable(i32(0))
+        with writer.repeat(writer.read(context, Context, "warps")) as warp:
+            _resume(writer, context, _fiber_at(writer, context, warp), live, moved)
+        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+        none = writer.compare("eq", writer.load("i32", live), 0)
+        still = writer.compare("eq", writer.load("i32", moved), 0)
+        state = writer.select(still, i32(BlockState.STUCK), i32(BlockState.MOVED))
+        ended = writer.either(stopped, none)
+        writer.give(writer.select(ended, i32(BlockState.ENDED), state))
+
+    return module.function("block.round", "i32", [("ptr", "context")], build)
 
 
 def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Value) -> None:

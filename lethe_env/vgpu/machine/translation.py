@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from ..alu import library
 from ..ptx.flow import Flow, analyse
 from ..ptx.model import Instruction, Kernel, UnsupportedError
+from ..ptx.polling import Polling, polling
 from . import calls, memory_ops, warp_ops
 from .async_copies import lower_async
 from .atomics import lower_atomic
 from .blocks import write_blocks
+from .cohort import watch, write_cohort
 from .emit import Module, Writer
 from .generic import lower_address_conversion, lower_space_test
 from .layout import Context
@@ -87,15 +89,21 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
     if kernel.threads <= 0 or kernel.threads % LANES:
         raise UnsupportedError(f"blocks of {kernel.threads} threads, which is no number of warps")
     flow = analyse(kernel)
+    waits = polling(kernel, flow)
     module = Module(known)
     sites: list[Instruction] = []
     module.function(
         WARP,
         "void",
         [("ptr", "context"), ("ptr", "fiber")],
-        lambda writer, context, fiber: _write_warp(writer, kernel, flow, context, fiber, sites),
+        lambda writer, context, fiber: _write_warp(
+            writer, kernel, flow, waits, context, fiber, sites
+        ),
     )
-    write_entry(module, uses_fibers(kernel))
+    if waits.loops:
+        write_cohort(module)
+    else:
+        write_entry(module, uses_fibers(kernel))
     return Translation(module, tuple(sites))
 
 
@@ -109,6 +117,7 @@ def _write_warp(
     writer: Writer,
     kernel: Kernel,
     flow: Flow,
+    waits: Polling,
     context: Value,
     fiber: Value,
     sites: list[Instruction],
@@ -120,7 +129,7 @@ def _write_warp(
     depot, depot_bytes = _local_memory(writer, kernel, registers)
     lowering = Lowering(
         kernel, writer.module, writer, registers, context, fiber, site_table, depot, depot_bytes,
-        sites,
+        sites, polls=bool(waits.loops),
     )  # fmt: skip
 
     def lower(instruction: Instruction) -> None:
@@ -136,6 +145,8 @@ def _write_warp(
         executions = writer.read(context, Context, "executions")
         place = writer.item(executions, "i64", number)
         writer.store(writer.add(writer.load("i64", place), 1), place)
+        if number in waits.loops:
+            watch(lowering, waits.loops[number])
 
     write_blocks(writer, kernel, flow, registers, lower, enter)
     for lanes, names in lowering.required.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ptx.model import Dual, Immediate, Instruction, Operand
 from .barrier_votes import lower_vote as lower_barrier_vote
+from .cohort import note_barrier
 from .emit import Module, Writer
 from .layout import BARRIERS, STOPS, Context
 from .lowering import Lowering, take_operands
@@ -50,6 +51,8 @@ def lower_barrier(lowering: Lowering, instruction: Instruction) -> None:
     which = registers.read(number, "i32")
     active = writer.any(registers.active(instruction))
     with writer.when(active):
+        if lowering.polls:
+            note_barrier(lowering)
         name = barrier(lowering.module)
         writer.call("void", name, lowering.context, lowering.fiber, which, threads, wait)
 

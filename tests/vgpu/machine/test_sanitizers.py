@@ -344,8 +344,8 @@ def test_a_deadlock_names_where_each_warp_waits(machine):
     assert report.stopped == "deadlock"
     (finding,) = report.findings
     assert finding.kind == "barrier"
-    assert "warp 0 waits at barrier 0" in finding.detail
-    assert "warp 1 has ended" in finding.detail
+    assert "warp 0 of block (0, 0, 0) waits at barrier 0" in finding.detail
+    assert "warp 1 of block (0, 0, 0) has ended" in finding.detail
 
 
 def test_a_barrier_that_half_a_warp_reaches_is_found(machine):

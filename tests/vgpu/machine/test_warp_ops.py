@@ -181,8 +181,7 @@ def test_a_trap_ends_the_launch(machine):
 @pytest.mark.parametrize(
     "instruction",
     [
-        "bar.red.popc.u32 %r2, 0, %p1;",
-        "ld.b32 %r2, [%d1];",
+        "bar.red.xor.pred %p2, 0, %p1;",
         "shfl.up.b32 %r2, %r1, 1, 0;",
         "atom.global.max.f32 %r2, [%d1], %r1;",
         "fence.proxy.async;",
