@@ -20,6 +20,7 @@ from .executor.formats import FORMATS, decode
 from .executor.machine import execute
 
 LANES = 32
+SHARED_BYTES = 512
 INPUTS = 4
 """64-bit words that each lane starts from."""
 
@@ -249,7 +250,7 @@ _SPECIAL_SINGLES = (
 _SPECIAL_HALVES = (0x3C003C00, 0x7C00FC00, 0x7E007BFF, 0x00010400, 0x800103FF, 0x3F803F80)
 _SPECIAL_INTEGERS = (2, 3, 7, 31, 32, 33, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0xFFFFFFFE)
 _HIGH_DOUBLES = (0x7FF00000, 0x3FF00000)
-_SPECIAL = np.array(
+SPECIAL = np.array(
     (*_SPECIAL_SINGLES, *_SPECIAL_HALVES, *_SPECIAL_INTEGERS, *_HIGH_DOUBLES), np.uint64
 )
 
@@ -265,7 +266,7 @@ def first_values(seed: int) -> np.ndarray:
     random = generator.integers(0, 2**32, shape, np.uint64)
     near_one = np.uint64(0x3F000000) + (random & np.uint64(0x81FFFFFF))
     choice = generator.integers(0, 4, shape)
-    special = generator.choice(_SPECIAL, shape)
+    special = generator.choice(SPECIAL, shape)
     halves = np.where(choice < 2, special, np.where(choice == 2, random, near_one))
     return halves.astype(np.uint32).view(np.uint64)
 
@@ -332,7 +333,7 @@ def _operand(kind: str, pools: dict[str, list[str]]) -> st.SearchStrategy[str]:
     if letter in "fl" and pools[f"f{width}"]:
         registers = st.one_of(registers, st.sampled_from(pools[f"f{width}"]))
     if letter == "l":
-        bits = st.one_of(st.integers(0, 2**width - 1), st.sampled_from(_SPECIAL.tolist()))
+        bits = st.one_of(st.integers(0, 2**width - 1), st.sampled_from(SPECIAL.tolist()))
         prefix = "0f" if width == 32 else "0d"
         return st.one_of(registers, registers, bits.map(lambda b: f"{prefix}{b:0{width // 4}X}"))
     return registers
@@ -385,7 +386,7 @@ def _stored(at: int, template: Template) -> tuple[str, str]:
 
 def run_executor(text: str, inputs: np.ndarray, results: np.ndarray) -> None:
     """The executor as one side of a comparison."""
-    execute(parse(text), (1,), [inputs, results])
+    execute(parse(text), (1,), [inputs, results], SHARED_BYTES)
 
 
 def differences(program: Program, other: Run) -> list[str]:

@@ -22,7 +22,8 @@ def run_compiled(text, inputs, results):
     memory = AddressSpace()
     tensors = [torch.from_numpy(array.view(np.int64)) for array in (inputs, results)]
     pointers = [memory.pointer(tensor) for tensor in tensors]
-    report = compile_ptx(text).run((1,), pointers, memory, Options())
+    options = Options(shared_bytes=fuzz.SHARED_BYTES)
+    report = compile_ptx(text).run((1,), pointers, memory, options)
     assert report.findings == ()
 
 

@@ -260,8 +260,8 @@ def _write_loaded(
     lowering: Lowering, instruction: Instruction, target: Operand, value: Value
 ) -> None:
     registers = lowering.registers
-    value = _extended(lowering, instruction, target, value)
     same_width = registers.width(target) == element_of(value.type)
+    value = _extended(lowering, instruction, target, value)
     guard = registers.guard(instruction)
     registers.write(target, value, None if same_width and registers.mask is None else guard)
 

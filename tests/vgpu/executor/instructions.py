@@ -334,6 +334,24 @@ class Instructions:
                 total = integer.arithmetic(name, set(), kind, [total, bits[at : at + 1]])
             self.write(destination, np.repeat(total, len(lanes)), lanes)
 
+    def _match(self, instruction: Instruction, threads: np.ndarray) -> None:
+        """`match.any`: the lanes that hold the same value."""
+        _, mode, _, kind = instruction.opcode
+        if mode != "any":
+            raise NotImplementedError
+        destination, source, _ = instruction.operands
+        for lanes in _warps(threads):
+            values = self.read(source, kind, lanes).tolist()
+            bits = [
+                sum(
+                    1 << int(lane % warp.LANES)
+                    for lane, v in zip(lanes, values, strict=True)
+                    if v == own
+                )
+                for own in values
+            ]
+            self.write(destination, np.array(bits, np.uint64), lanes)
+
     def _ldmatrix(self, instruction: Instruction, threads: np.ndarray) -> None:
         words = [word for word in instruction.opcode[1:] if not _ACCESS_HINTS.fullmatch(word)]
         if "b16" not in words or set(words) - {"b16", "x1", "x2", "x4", "trans", "shared"}:
