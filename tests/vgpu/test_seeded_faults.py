@@ -22,10 +22,8 @@ def scale(x, out, n, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     if FAULT == "off-by-one program":
         i += BLOCK
     inside = i < n
-    if FAULT == "missing load mask":
-        v = tl.load(x + i)  # missing load mask
-    else:
-        v = tl.load(x + i, mask=inside)
+    filled = inside | (FAULT == "missing load mask")
+    v = tl.load(x + i, mask=filled)  # missing load mask
     if FAULT == "missing store mask":
         tl.store(out + i, v * 2)  # missing store mask
     else:
@@ -49,11 +47,8 @@ def row_sums(x, out, rows, columns, FAULT: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def far_copy(x, out, step, FAULT: tl.constexpr):
     p = tl.program_id(0)
-    if FAULT == "int32 overflow":
-        offset = p * step
-    else:
-        offset = p.to(tl.int64) * step
-    offset = offset >> 26
+    wide = p.to(tl.int64) * step
+    offset = (p * step if FAULT == "int32 overflow" else wide) >> 26
     tl.store(out + p, tl.load(x + offset))  # int32 overflow
 
 
