@@ -103,7 +103,8 @@ class _Plain:
 
     def close_indexed(self, number: int, branch: Instruction, table: Sequence[int | None]) -> None:
         index = self._registers.read(branch.operands[0], "i32")
-        self._writer.switch(index, [_label(target) for target in table], "leave")
+        cases = " ".join(f"i32 {k}, label %{_label(to)}" for k, to in enumerate(table))
+        self._writer.line(f"switch {index}, label %leave [ {cases} ]")
 
     def end(self) -> None:
         self._writer.label("leave")

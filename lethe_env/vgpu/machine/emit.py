@@ -329,11 +329,6 @@ class Writer:
         """Branch on a scalar condition."""
         self.line(f"br {condition}, label %{yes}, label %{no}")
 
-    def switch(self, index: Value, labels: Sequence[str], otherwise: str) -> None:
-        """Branch to the label of a position."""
-        cases = " ".join(f"{index.type} {k}, label %{label}" for k, label in enumerate(labels))
-        self.line(f"switch {index}, label %{otherwise} [ {cases} ]")
-
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Code that runs where a scalar condition holds."""

@@ -7,11 +7,19 @@ from lethe_env.vgpu.alu import library, mma
 from lethe_env.vgpu.ptx.model import UnsupportedError
 
 REFUSED = (
-    *("frobnicate.f32", "add", "add.f8", "add.rn.f32.bf16", "add.f32x2", "add.rna.f32", "add.u8"),
+    *(
+        "frobnicate.f32",
+        "add",
+        "add.f8",
+        "add.rz.f32.bf16",
+        "div.rn.f32x2",
+        "add.rna.f32",
+        "add.u8",
+    ),
     *("add.sat.u32", "add.ftz.f64", "add.ftz.bf16", "add.sat.f64", "add.rz.f16", "fma.f32"),
     *("mul.s32", "mul.wide.s64", "mul.ftz.s32", "mul24.lo.s32", "mad.wide.cc.u32", "div.f32"),
     *("div.approx.f64", "max.NaN.f64", "max.xorsign.f32", "min.b32", "max.NaN.s32", "abs.u32"),
-    *("shl.s32", "shl.wrap.b32", "shf.l.b32", "shf.l.wrap.b64", "prmt.b32.f4e", "lop3.and.b32"),
+    *("shl.s32", "shl.wrap.b32", "shf.l.b32", "shf.l.wrap.b64", "prmt.b32.f5e", "lop3.and.b32"),
     *("mov.b32.pack4", "mov.f32.pack2", "mov.v2.b32", "popc.u32", "bfind.b32", "selp.pred"),
     *(
         "setp.f32",
@@ -59,7 +67,7 @@ def test_unknown_opcodes_and_modifiers_are_refused(opcode):
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16",
         "mma.sync.aligned.m16n8k16.row.col.satfinite.f32.f16.f16.f32",
         "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
-        "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32",
+        "mma.sync.aligned.m16n8k16.row.col.satfinite.f32.f16.f16.f32",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
     ),
 )

@@ -196,10 +196,12 @@ def test_a_branch_table_stands_in_the_branch():
     assert kernel.body[1].operands == (Register("%r1"), Vector((Symbol("a"), Symbol("b"))))
 
 
-def test_functions_are_skipped_but_known_by_name():
+def test_calls_become_what_the_function_does():
     module = ".func helper(.param .b32 x) { .reg .b32 %z; { mov.b32 %z, 1; } ret; }"
-    kernel = parse(wrapped("call helper, (%r1);", module=module))
-    assert len(kernel.body) == 1
+    assert len(parse(wrapped("ret;", module=module)).body) == 1
+    body = "{ .param .b32 x; st.param.b32 [x], %r1; call helper, (x); }"
+    kernel = parse(wrapped(body, module=module))
+    assert [instruction.name for instruction in kernel.body] == ["st.param.b32", "mov.b32", "bra"]
 
 
 def test_code_inlined_from_a_library_belongs_to_its_caller():
