@@ -73,6 +73,7 @@ def compare(
             phase = f"samples of {policy}"
             progress(phase, 0, 1)
             sample(student, model, tasks, ledger, policy, settings)
+            progress(phase, 1, 1)
         results = Results(
             rows=tuple(ledger.rows),
             settings=settings,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ALLCLOSE, _CONTRACT, _UNTRAINED = "#c8553d", "#2a6f97", "#9a9a9a"
-_LEGEND = {"ncols": 3, "frameon": False}
+_LEGEND = {"ncols": 3, "frameon": False, "handlelength": 1.2, "columnspacing": 1.2}
 GATES_SHOWN = 12
 
 
@@ -22,7 +22,7 @@ def draw(results: Results, path: Path) -> None:
 
     figure = Figure(figsize=(13, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subfigures(1, 2, width_ratios=(1.6, 1))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.4, 1))
     axes = left.subplots(1, 2, sharey=True)
     _curves(axes[0], results, "allclose", "trained on allclose")
     _curves(axes[1], results, "contract", "trained on the contract")
@@ -49,9 +49,9 @@ def _curves(axes: Axes, results: Results, arm: str, title: str) -> None:
 
 def _gates(axes: Axes, results: Results) -> None:
     policies = (
-        ("untrained", "before training", _UNTRAINED),
+        ("untrained", "untrained", _UNTRAINED),
         ("allclose", "trained on allclose", _ALLCLOSE),
-        ("contract", "trained on the contract", _CONTRACT),
+        ("contract", "trained on contract", _CONTRACT),
     )
     broken = {name: broken_gates(samples(results, name)) for name, _, _ in policies}
     worst: dict[str, float] = {}

@@ -52,6 +52,8 @@ class Row:
     """`allclose` or `contract`, by the reward it is trained on, or `untrained`."""
     step: int | None
     """Of training; `None` for the samples taken afterwards."""
+    completion: str
+    """What was written, word for word."""
     candidate: Candidate
 
 
@@ -93,7 +95,10 @@ class Ledger:
         pairs = zip(tasks, completions, strict=True)
         jobs = [(task, self._student.source(task, text)) for task, text in pairs]
         candidates = self._graded(jobs)
-        self.rows += [Row(policy=policy, step=step, candidate=c) for c in candidates]
+        self.rows += [
+            Row(policy=policy, step=step, completion=_text(text), candidate=candidate)
+            for text, candidate in zip(completions, candidates, strict=True)
+        ]
         self._last = (batch, candidates)
         return candidates
 
@@ -125,6 +130,12 @@ class Ledger:
             rejected_by=verdict.rejected_by,
             speedup=speedup(verdict),
         )
+
+
+def _text(completion: Completion) -> str:
+    if isinstance(completion, str):
+        return completion
+    return "\n\n".join(str(message.get("content") or "") for message in completion)
 
 
 def _nothing(task: Task) -> Candidate:

@@ -99,7 +99,8 @@ def page(results: Results) -> str:
         "",
         "## Files",
         "",
-        "* `completions.parquet`: every completion, its step, both verdicts and both rewards",
+        "* `completions.parquet`: every completion word for word, its step, both verdicts and both "
+        "rewards",
         "* `candidates.parquet`: every distinct kernel with its source text and who rejects it",
         "* `summary.json`: the numbers above and the learning curves",
         "",

@@ -86,6 +86,7 @@ def completions_table(results: Results) -> dict[str, list[Any]]:
         "policy": [row.policy for row in rows],
         "step": [row.step for row in rows],
         "task": [row.candidate.task for row in rows],
+        "completion": [row.completion for row in rows],
         "candidate": [row.candidate.digest for row in rows],
         "allclose_accepts": [row.candidate.allclose_accepts for row in rows],
         "contract_accepts": [row.candidate.contract_accepts for row in rows],

@@ -102,6 +102,7 @@ def test_the_report_is_complete_and_agrees_with_its_data(trained):
     assert summary["samples"]["allclose"]["contract"] == share
     assert f"contract {share:.0%}" in (folder / "report.md").read_text()
     known = pyarrow.parquet.read_table(folder / "candidates.parquet").to_pylist()
+    assert {row["completion"] for row in rows if row["task"] == RELU} <= set(SENTENCES)
     assert {row["candidate"] for row in rows} == {row["candidate"] for row in known}
     gates = broken_gates(samples(results, "allclose"))
     assert gates == summary["samples"]["allclose"]["broken_gates"]
@@ -110,7 +111,9 @@ def test_the_report_is_complete_and_agrees_with_its_data(trained):
 
 def test_progress_reaches_the_last_step(trained):
     _, _, phases = trained
+    last = {phase: (done, total) for phase, done, total in phases}
     assert ("training on contract", 16, 16) in phases
+    assert all(done == total for done, total in last.values()), last
 
 
 def test_an_interrupted_run_leaves_nothing(tmp_path, reader, monkeypatch):
