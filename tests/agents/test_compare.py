@@ -61,7 +61,11 @@ def test_a_broken_harness_voids_both_rewards_and_is_asked_again(ledger, reader):
     assert (rates(ledger.rows).judged, rates(ledger.rows).void) == (1, 1)
 
 
-@pytest.fixture(scope="module")
+LEARNING = pytest.mark.xdist_group("compare")
+"""Tests that look at one and the same experiment."""
+
+
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     from .conftest import Reader
 
@@ -77,6 +81,7 @@ def trained(tmp_path_factory):
     return compare(student, tasks, Reader(), settings, folder, report), folder, phases
 
 
+@LEARNING
 def test_both_runs_begin_alike_and_each_learns_what_it_is_paid_for(trained):
     results, _, _ = trained
     first = {
@@ -91,6 +96,7 @@ def test_both_runs_begin_alike_and_each_learns_what_it_is_paid_for(trained):
     assert len(curve(results, "allclose")) == results.settings.steps
 
 
+@LEARNING
 def test_the_report_is_complete_and_agrees_with_its_data(trained):
     results, folder, _ = trained
     assert {path.name for path in folder.iterdir()} == FILES
@@ -109,6 +115,7 @@ def test_the_report_is_complete_and_agrees_with_its_data(trained):
     assert set(gates) <= {"CMP-02", "CMP-03", "EXC-01"}
 
 
+@LEARNING
 def test_progress_reaches_the_last_step(trained):
     _, _, phases = trained
     last = {phase: (done, total) for phase, done, total in phases}
@@ -127,11 +134,12 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, reader, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.xdist_group(RELU)
 def test_the_real_grader_decides(tmp_path, grader):
     student = GrammarStudent([RELU], seed=0)
-    settings = Settings(steps=1, generations=3, samples=1)
+    settings = Settings(steps=1, generations=2, samples=1)
     results = compare(student, [find_task(RELU)], grader, settings, tmp_path / "report")
-    assert len(results.rows) == 3 + 3 + 3
+    assert len(results.rows) == 2 + 2 + 3
     for row in results.rows:
         masked = ", mask=mask).to" in row.candidate.source
         assert row.candidate.allclose_accepts == masked
