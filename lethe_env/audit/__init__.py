@@ -1,0 +1,1 @@
+"""The audit: corpora of foreign kernels in, tables and a report out."""
