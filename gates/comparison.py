@@ -32,7 +32,10 @@ DTYPE_WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one probe went: its evidence if it failed, and the worst error over allowed error."""
+    """How one probe went: its evidence if it failed, and the worst error over allowed error.
+
+    The ratio is infinite where no multiple of the bound would excuse the failure.
+    """
 
     probe: Probe
     worst_ratio: float
@@ -74,7 +77,8 @@ def compare(
     within = torch.where(want.isfinite(), error <= allowed, same_special)
     wrong = truth.charged & ~within
     ratio = torch.where(want.isfinite(), error / allowed.clamp_min(_SMALLEST), 0.0)
-    ratio = torch.where(wrong & ~ratio.isfinite(), torch.inf, ratio.nan_to_num(nan=0.0))
+    beyond = wrong & ~(ratio.isfinite() & want.isfinite())
+    ratio = torch.where(beyond, torch.inf, ratio.nan_to_num(nan=0.0))
     ratio = torch.where(truth.charged, ratio, 0.0)
     return _outcome(probe, truth.path, wrong, ratio, have, want, allowed)
 
@@ -141,6 +145,7 @@ def _outcome_of(
     surplus = sorted(by_path.keys() - {tensor.path for tensor in expected})
     if evidence is None and surplus and not gradients:
         evidence = evidence_of(probe, path=surplus[0], note="the reference returns no such output")
+        worst = torch.inf
     return Outcome(probe, worst, evidence)
 
 

@@ -62,8 +62,9 @@ def read_outcomes(path: Path, complain: Callable[[Unread], None]) -> Iterator[Ou
 
 
 def open_journal(path: Path) -> BinaryIO:
-    """Open a journal for appending; a line that was cut off is ended first, so that the next is
-    whole.
+    """Open a journal for appending.
+
+    A line that an interruption cut off is ended first, so that the next one is whole.
 
     Raises:
         OSError: the file cannot be written.

@@ -49,6 +49,15 @@ def test_values_within_the_bound_and_specials_exactly(expected, got, fine):
     assert (outcome([0.0, expected], [0.0, got]).evidence is None) == fine
 
 
+@pytest.mark.parametrize(
+    ("expected", "got"), [(NAN, 0.0), (INF, 3.4e38), (INF, -INF), (1.0, NAN), (1.0, INF)]
+)
+def test_no_multiple_of_the_bound_excuses_a_special_value(expected, got):
+    result = outcome([1.0, expected], [4.0, got])
+    assert result.worst_ratio == INF
+    assert result.evidence.index == (1,)
+
+
 def test_the_worst_element_is_the_evidence():
     result = outcome([1.0, 2.0, 3.0], [1.0, 4.0, 9.0])
     assert result.evidence.index == (2,)
