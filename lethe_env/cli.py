@@ -13,6 +13,7 @@ import typer
 
 from .agents.command import policy
 from .agents.compare.command import compare
+from .audit.command import app as audit_app
 from .cell import HarnessError
 from .command_line import (
     ALL_TARGETS,
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(no_args_is_help=True, help="Look at tasks.")
 app.add_typer(tasks_app, name="tasks")
+app.add_typer(audit_app, name="audit")
 broker_app = typer.Typer(no_args_is_help=True, help="See or end the processes that serve verdicts.")
 app.add_typer(broker_app, name="broker")
 app.command()(evaluate)

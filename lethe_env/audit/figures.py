@@ -1,4 +1,4 @@
-"""The pictures of the report, on transparent ground with ink that light and dark pages both bear."""
+"""The pictures of the report, on transparent ground, in ink for light and dark pages alike."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _gates(summary: Summary) -> Figure | None:
         _dot(axes, gate.rate, place, color)
     axes.set_yticks(range(len(gates)), [gate.gate for gate in gates])
     axes.invert_yaxis()
-    _percent(axes, "failures over rows to which the gate applied, 95 % interval")
+    _percent(axes, "failures, in % of the rows to which the gate applied")
     return figure
 
 
@@ -101,7 +101,7 @@ def _classes(summary: Summary) -> Figure | None:
     )
     axes.invert_yaxis()
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
-    _percent(axes, "share of the class's judged rows, 95 % interval")
+    _percent(axes, "in % of the class's rows in the denominator")
     return figure
 
 
@@ -142,7 +142,7 @@ def _sensitivity(summary: Summary) -> Figure | None:
         range(len(summary.classes)), [f"without {row.op_class}" for row in summary.classes]
     )
     axes.invert_yaxis()
-    _percent(axes, "share of the remaining rows (dotted: all rows)")
+    _percent(axes, "in % of the remaining rows; dotted: of all")
     return figure
 
 
@@ -199,7 +199,7 @@ def _percent(axes: Axes, label: str) -> None:
     axes.set_xlim(0, max(5.0, axes.get_xlim()[1]))
     axes.grid(axis="x", color=_FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.set_xlabel(f"%, {label}")
+    axes.set_xlabel(f"{label}; the lines are 95 % intervals")
 
 
 def _share(rate: Rate) -> float:
