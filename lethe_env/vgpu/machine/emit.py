@@ -108,8 +108,6 @@ class Writer:
         """The body: stack slots first, then the code in order."""
         return [*self._entry, "  br label %body", "body:", *self._body]
 
-    # Names and raw lines
-
     def name(self, stem: str = "t") -> str:
         """A fresh local name without its `%`."""
         self._count += 1
@@ -124,8 +122,6 @@ class Writer:
         name = f"%{self.name()}"
         self._body.append(f"  {name} = {text}")
         return Value(type_, name)
-
-    # Operations
 
     def binary(self, name: str, left: Value, right: Value) -> Value:
         """`add`, `sub`, `and`, `shl`, … of two values of one type."""
@@ -248,8 +244,6 @@ class Writer:
         """The inverse of `bits`."""
         return self.cast("bitcast", bits, vector("i1", int(bits.type[1:])))
 
-    # Memory
-
     def slot(self, type_: str, align: int | None = None, initial: Value | None = None) -> Value:
         """A variable on the stack of the function, set to `initial` when the function begins."""
         name = f"%{self.name('slot')}"
@@ -314,8 +308,6 @@ class Writer:
         type_ = _field_type(structure, name)
         value = constant(type_, value) if isinstance(value, int) else value
         self.store(value, self.field(base, structure, name))
-
-    # Control flow
 
     def label(self, name: str) -> None:
         """Begin a basic block."""
