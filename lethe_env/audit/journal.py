@@ -18,6 +18,7 @@ from .row import Outcome, Recorded, Stage
 SCHEMA_VERSION = 1
 """Raised whenever a field of the JSON form changes its meaning or goes away."""
 FILE_NAME = "rows.jsonl"
+_MAPPINGS = ("gates", "reasons", "evidence", "loosening", "channels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,9 @@ def from_line(line: bytes) -> Outcome:
 def _restored(data: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(data.get("id"), str) or "stage" not in data:
         raise ValueError("an outcome has an id and a stage")
+    for name in _MAPPINGS:
+        if not isinstance(data.get(name, {}), dict):
+            raise ValueError(f"{name} is not an object")
     recorded = data.get("recorded_verdict")
     return {
         **data,

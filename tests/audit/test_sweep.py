@@ -1,0 +1,89 @@
+"""The threshold sweep."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from hypothesis import given
+
+from lethe_env.audit.population import Population
+from lethe_env.audit.rate import Rate
+from lethe_env.audit.sweep import fails_at, sweep
+from lethe_env.audit.tables import gate_table, headline
+
+from .outcomes import NUMERIC, QUICK, failing, judged, passing, populations
+
+ROWS = [
+    passing("1", loosening={"CMP-01": 0.2, "EXC-01": 0.0}),
+    failing("2", "CMP-01", loosening={"CMP-01": 3.0, "EXC-01": 0.5}),
+    failing("3", "CMP-01", loosening={"CMP-01": math.inf, "EXC-01": 0.5}),
+    failing("4", "EXC-01", loosening={"CMP-01": 0.9, "EXC-01": 8.0}),
+    failing("5", "ORD-02", loosening={"CMP-01": 0.01}),
+    judged("6", channels={"race": "two writers"}),
+    judged("7", fault="no ModelNew"),
+]
+
+
+def rates(exponents):
+    return [
+        (point.violation.hits, point.floor.hits) for point in sweep(Population(ROWS), exponents)
+    ]
+
+
+def test_only_numbers_move():
+    assert rates([0, 1, 2, 3, 30]) == [(6, 4), (6, 4), (5, 4), (4, 3), (4, 3)]
+
+
+def test_tighter_bounds_reject_more():
+    assert rates([-1, -2, -3]) == [(6, 4), (6, 6), (7, 6)]
+
+
+def test_the_rates_of_each_gate():
+    (point,) = sweep(Population(ROWS), [2])
+    assert point.gates == {"CMP-01": Rate(1, 5), "EXC-01": Rate(1, 5)}
+    assert point.factor == 4.0
+
+
+def test_a_bound_that_is_just_reached_fails_until_it_is_loosened():
+    row = failing("1", "CMP-01", loosening={"CMP-01": 1.0})
+    assert [fails_at(row, "CMP-01", exponent) for exponent in (-1, 0, 1)] == [True, True, False]
+
+
+def test_without_ratios_there_is_nothing_to_sweep():
+    assert sweep(Population([failing("1", "CMP-01")])) == []
+
+
+@QUICK
+@given(populations())
+def test_looser_bounds_never_reject_more(rows):
+    points = sweep(Population(rows))
+    for tighter, looser in pairwise(points):
+        assert looser.violation.hits <= tighter.violation.hits
+        assert looser.floor.hits <= tighter.floor.hits
+        assert all(looser.gates[g].hits <= tighter.gates[g].hits for g in looser.gates)
+
+
+@QUICK
+@given(populations())
+def test_at_factor_one_the_sweep_is_the_report(rows):
+    population = Population(rows)
+    table = {row.gate: row.rate for row in gate_table(population)}
+    for point in sweep(population, [0]):
+        assert point.violation == headline(population).violation
+        assert point.floor == headline(population).floor
+        assert point.gates == {gate: table[gate] for gate in point.gates}
+
+
+@QUICK
+@given(populations())
+def test_evidence_beyond_numbers_never_moves(rows):
+    population = Population(rows)
+
+    def immovable(row):
+        beyond = [g for g in row.failed_gates if math.isinf(row.loosening.get(g, math.inf))]
+        return bool(row.fault or beyond or set(row.channels) - {"decoy"})
+
+    for point in sweep(population, [60]):
+        assert point.violation.hits == sum(map(immovable, population.denominator))
+        assert set(point.gates) <= set(NUMERIC)
