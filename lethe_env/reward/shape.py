@@ -26,7 +26,7 @@ class RewardShape:
     partial_limit: float = 0.6
     """What a candidate comes close to that passes almost every gate but not all."""
     solved: float = 1.0
-    """For a candidate that the rule in question accepts, before the speed term."""
+    """For a candidate that the rule in question accepts and that is as fast as eager."""
     gate_weights: Mapping[str, float] = field(default_factory=_gate_weights)
     """Gate name to weight; a gate that is not named weighs 1. By default values weigh most, since
     a kernel that writes zeros is deterministic and well placed."""
@@ -99,14 +99,16 @@ class RewardShape:
         return self.gate_weights.get(gate, 1.0)
 
     def speed_term(self, speedup: float | None) -> float:
-        """What a speed-up over eager is worth; 0 where it is not known.
+        """What a speed-up over eager is worth.
+
+        A time that is not known counts as the slowest, or a kernel that is wrong on the timed call
+        would be worth more than an honest one that is slower than eager.
 
         Args:
-            speedup: eager time over candidate time.
+            speedup: eager time over candidate time; `None` or NaN where nothing was timed.
         """
-        if speedup is None or math.isnan(speedup):
-            return 0.0
-        doublings = math.log2(speedup) if speedup > 0 else -math.inf
+        known = speedup is not None and speedup > 0
+        doublings = math.log2(speedup) if known else -math.inf
         return self.speed_weight * min(
             max(doublings, self.slowest_doublings), self.fastest_doublings
         )

@@ -8,7 +8,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lethe_env.gates.battery import GATE_NAMES
+from lethe_env.gates.speed import Speed
 from lethe_env.gates.verdict import Verdict, errored, failed, passed
+
+AS_EAGER = Speed(kind="modelled", target="A100", probe="x", candidate_us=1.0, eager_us=1.0)
 
 
 class Reader:
@@ -51,6 +54,7 @@ class Reader:
             findings=tuple(findings),
             kernel="triton",
             allclose=passed("allclose", "read", n=1) if accepts else failed("allclose", "read"),
+            speed=AS_EAGER,
         )
 
 

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Sequence
 
 from lethe_env.gates.battery import GATE_NAMES
+from lethe_env.gates.speed import Speed
 from lethe_env.gates.verdict import Verdict, errored, failed, passed
 from lethe_env.service.jobs import Job
 
+AS_EAGER = Speed(kind="modelled", target="A100", probe="x", candidate_us=1.0, eager_us=1.0)
 TASK = "softmax/softmax"
 MODEL = "class ModelNew:\n    '{}'\n"
 
@@ -65,4 +67,5 @@ class FakeVerifier:
             findings=tuple(findings),
             kernel="none" if "plain" in text else "triton",
             allclose=rejected if "allclose" in text else passed("allclose", "ok", trials=5.0),
+            speed=AS_EAGER,
         )
