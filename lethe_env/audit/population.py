@@ -54,7 +54,7 @@ _STEPS: tuple[tuple[str, Stage | None, str], ...] = (
 class Population:
     """The outcomes of one audit.
 
-    Holds about a kilobyte a row: sentences and evidence are left out, they are for the sample.
+    Holds a kilobyte or two of each: sentences, evidence and sources are for the sample alone.
     """
 
     def __init__(self, outcomes: Iterable[Outcome]) -> None:
@@ -97,6 +97,8 @@ class Population:
             reasons={},
             evidence={},
             native_shapes=(),
+            reference_digest="",
+            candidate_digest="",
             reason=kind_of(outcome.reason),
             recorded_reason=outcome.recorded_reason[:200],
         )

@@ -66,13 +66,6 @@ def cell(text: object) -> str:
     return re.sub(r"([\\`*_\[\]|<>~])", r"\\\1", flat)
 
 
-def fenced(source: str, language: str = "") -> str:
-    """A Markdown code block that the source cannot end."""
-    longest = max((len(run) for run in re.findall("`+", source)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{source.rstrip()}\n{fence}"
-
-
 def factor(exponent: int) -> str:
     """`1/16`, `1` or `1,024` for −4, 0 and 10."""
     return f"1/{2**-exponent:,}" if exponent < 0 else f"{2**exponent:,}"
@@ -105,7 +98,7 @@ def _environment(*, autoescape: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for tool in (percent, interval, cell, fenced, factor, duration):
+    for tool in (percent, interval, cell, factor, duration):
         environment.filters[tool.__name__] = tool
     environment.filters["count"] = "{:,}".format
     return environment

@@ -7,6 +7,8 @@ runs that differ count against a row at every factor.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +21,7 @@ from .row import Outcome
 EXPONENTS = (*range(-4, 11), 20)
 """Bounds from a sixteenth to a million times their computed size."""
 _FLOOR_TRACES = ("crash", *FLOOR_CHANNELS)
+_ANSWERS = ("pass", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +44,53 @@ def sweep(population: Population, exponents: Iterable[int] = EXPONENTS) -> list[
     """One point per exponent; empty where no row says how far its gates are from passing."""
     rows = population.denominator
     movable = gate_order({gate for row in rows for gate in row.loosening})
-    return [_point(rows, movable, exponent) for exponent in exponents] if movable else []
+    if not movable:
+        return []
+    violation = Counter(_accepted_from(row, row.gates, FATAL_CHANNELS) for row in rows)
+    floor = Counter(_accepted_from(row, FLOOR_GATES, _FLOOR_TRACES) for row in rows)
+    gates = {
+        gate: Counter(passes_from(row, gate) for row in rows if row.gates.get(gate) in _ANSWERS)
+        for gate in movable
+    }
+    return [
+        SweepPoint(
+            exponent=exponent,
+            violation=_rejected(violation, exponent),
+            floor=_rejected(floor, exponent),
+            gates={gate: _rejected(gates[gate], exponent) for gate in movable},
+        )
+        for exponent in exponents
+    ]
 
 
-def fails_at(outcome: Outcome, gate: str, exponent: int) -> bool:
-    """Whether a gate would fail under bounds of 2^`exponent` times their size.
+def passes_from(outcome: Outcome, gate: str) -> float:
+    """The smallest exponent k such that a gate passes under bounds of 2^k times their size.
 
-    At exponent zero the recorded status counts, so a ratio rounded to one changes nothing.
+    The recorded status holds at exponent zero, so a ratio that was rounded to one changes nothing.
+    A gate that did not apply passes at every exponent; one that failed beyond numbers, at none.
     """
-    failed = outcome.gates.get(gate) == "fail"
-    needed = outcome.loosening.get(gate)
-    if needed is None:
-        return failed
-    if failed:
-        return exponent <= 0 or needed > 2.0**exponent
-    return outcome.gates.get(gate) == "pass" and exponent < 0 and needed > 2.0**exponent
+    status, needed = outcome.gates.get(gate), outcome.loosening.get(gate)
+    if status == "fail":
+        return math.inf if needed is None else max(1, _exponent(needed))
+    if status == "pass" and needed is not None:
+        return min(0, _exponent(needed))
+    return -math.inf
 
 
-def _point(rows: tuple[Outcome, ...], movable: list[str], exponent: int) -> SweepPoint:
-    def rejected(row: Outcome, gates: Iterable[str], traces: tuple[str, ...]) -> bool:
-        if row.fault or any(name in row.channels for name in traces):
-            return True
-        return any(fails_at(row, gate, exponent) for gate in gates)
+def _exponent(needed: float) -> float:
+    """The smallest integer k with `needed` ≤ 2^k."""
+    if needed <= 0 or not math.isfinite(needed):
+        return -math.inf if needed <= 0 else math.inf
+    mantissa, exponent = math.frexp(needed)
+    return exponent - (mantissa == 0.5)
 
-    return SweepPoint(
-        exponent=exponent,
-        violation=Rate(sum(rejected(row, row.gates, FATAL_CHANNELS) for row in rows), len(rows)),
-        floor=Rate(sum(rejected(row, FLOOR_GATES, _FLOOR_TRACES) for row in rows), len(rows)),
-        gates={
-            gate: Rate(
-                sum(fails_at(row, gate, exponent) for row in rows),
-                sum(row.gates.get(gate) in ("pass", "fail") for row in rows),
-            )
-            for gate in movable
-        },
-    )
+
+def _accepted_from(row: Outcome, gates: Iterable[str], traces: tuple[str, ...]) -> float:
+    if row.fault or any(name in row.channels for name in traces):
+        return math.inf
+    return max((passes_from(row, gate) for gate in gates), default=-math.inf)
+
+
+def _rejected(thresholds: Counter[float], exponent: int) -> Rate:
+    rejected = sum(rows for threshold, rows in thresholds.items() if threshold > exponent)
+    return Rate(rejected, thresholds.total())

@@ -11,7 +11,7 @@ import pytest
 
 from lethe_env.audit.journal import FILE_NAME, to_line
 from lethe_env.audit.rate import Rate
-from lethe_env.audit.report import cell, duration, factor, fenced, percent, write_report
+from lethe_env.audit.report import cell, duration, factor, percent, write_report
 from lethe_env.audit.row import Recorded, Stage
 from lethe_env.audit.summary import RUN_FILE, summarise
 
@@ -237,4 +237,3 @@ def test_how_numbers_are_written():
     assert [factor(k) for k in (-4, 0, 10)] == ["1/16", "1", "1,024"]
     assert [duration(s) for s in (0.5, 90, 7200)] == ["0.5 s", "1.5 min", "2 h"]
     assert cell("a|b\n<c> `d`") == r"a\|b \<c\> \`d\`"
-    assert fenced("x ```` y") == "`````\nx ```` y\n`````"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 
 from lethe_env.audit.population import Population
 from lethe_env.audit.rate import Rate
-from lethe_env.audit.sweep import fails_at, sweep
+from lethe_env.audit.sweep import passes_from, sweep
 from lethe_env.audit.tables import gate_table, headline
 
 from .outcomes import NUMERIC, QUICK, failing, judged, passing, populations
@@ -47,7 +48,21 @@ def test_the_rates_of_each_gate():
 
 def test_a_bound_that_is_just_reached_fails_until_it_is_loosened():
     row = failing("1", "CMP-01", loosening={"CMP-01": 1.0})
-    assert [fails_at(row, "CMP-01", exponent) for exponent in (-1, 0, 1)] == [True, True, False]
+    assert passes_from(row, "CMP-01") == 1
+    assert passes_from(passing("2", loosening={"CMP-01": 1.5}), "CMP-01") == 0
+
+
+@pytest.mark.parametrize(
+    ("needed", "exponent"),
+    [(4.0, 2), (4.000001, 3), (3.0, 2), (1e300, 997), (math.inf, math.inf), (math.nan, math.inf)],
+)
+def test_the_factor_that_a_failed_gate_needs(needed, exponent):
+    assert passes_from(failing("1", "CMP-01", loosening={"CMP-01": needed}), "CMP-01") == exponent
+
+
+@pytest.mark.parametrize(("needed", "exponent"), [(0.25, -2), (0.3, -1), (0.0, -math.inf)])
+def test_the_factor_that_a_passed_gate_bears(needed, exponent):
+    assert passes_from(passing("1", loosening={"CMP-01": needed}), "CMP-01") == exponent
 
 
 def test_without_ratios_there_is_nothing_to_sweep():
