@@ -13,6 +13,7 @@ import numpy as np
 from ..ptx.model import Kernel, Parameter
 from .cells import CellPool
 from .layout import WINDOW_BITS
+from .schedule import block_order
 from .sectors import CELL_BYTES
 from .spans import SECTOR_BITS
 from .values import LANES
@@ -122,9 +123,7 @@ def prepared(
 ) -> Iterator[Launch]:
     """Everything a launch needs before threads begin: see `Program.run`."""
     x, y, z = (*grid, 1, 1)[:3]
-    order = np.arange(x * y * z, dtype=np.uint32)
-    if options.seed is not None:
-        np.random.default_rng(options.seed).shuffle(order)
+    order = block_order(x * y * z, options.seed)
     cells = _cells_wanted(program, arguments, memory.table) if options.races else {}
     released = np.zeros(len(order) + 2, np.uint32)
     released[-1] = 1
