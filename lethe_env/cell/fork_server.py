@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..vgpu.cores import THREADS_VARIABLE
 from ..vgpu.store import cache_root
 from .conversation import Conversation
 from .protocol import ClosedError, DeadlineError, HarnessError, ProtocolError, receive, send
@@ -25,6 +26,7 @@ _KILL_SECONDS = 30.0
 _PASSED_ON = (
     *("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "NVIDIA_VISIBLE_DEVICES"),
+    THREADS_VARIABLE,
 )
 """Environment variables a cell gets to see. A trainer's environment holds tokens."""
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from ..cell.protocol import ProtocolError
 from ..gates.verdict import Verdict
 from ..grading import broken
-from .cores import usable_cores
+from ..vgpu.cores import usable_cores
 from .jobs import Job, Progress
 from .options import GraderOptions
 from .verdict_cache import VerdictCache, cache_key
@@ -178,7 +178,7 @@ class Pool:
     def _find_a_worker(self) -> None:
         """Wake one that is idle, or start one more; warm ones are preferred."""
         if len(self._waiting) > self._idle and len(self._threads) < self.workers:
-            worker = WorkerProcess(self.options, len(self._workers))
+            worker = WorkerProcess(self.options, len(self._workers), self.workers)
             thread = threading.Thread(target=self._work, args=(worker,), daemon=True)
             self._workers.append(worker)
             self._threads.append(thread)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..cell.protocol import ClosedError, DeadlineError, receive, send
 from ..gates.verdict import Verdict
+from ..vgpu.cores import THREADS_VARIABLE, usable_cores
 from .jobs import Job
 from .options import GraderOptions
 from .wire import job_to_json, verdict_from_json
@@ -35,15 +36,17 @@ class WorkerProcess:
     Belongs to one thread: the kernel kills the worker when the thread that started it ends.
     """
 
-    def __init__(self, options: GraderOptions, number: int) -> None:
+    def __init__(self, options: GraderOptions, number: int, workers: int = 1) -> None:
         """Nothing is started yet.
 
         Args:
             options: how to judge.
             number: settles which GPU is used, if several are given.
+            workers: processes that share the cores with this one, itself among them.
         """
         self._options = options
         self._number = number
+        self._workers = workers
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._environment: dict[str, str] = {}
@@ -66,7 +69,7 @@ class WorkerProcess:
                     *(str(os.getpid()), str(theirs.fileno())),
                 ],
                 pass_fds=[theirs.fileno()],
-                env=worker_environment(os.environ, self._number),
+                env=worker_environment(os.environ, self._number, self._workers),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -120,9 +123,16 @@ class WorkerProcess:
             raise WorkerLostError(f"it ended {how}") from None
 
 
-def worker_environment(own: Mapping[str, str], number: int) -> dict[str, str]:
-    """Environment variables of a worker: the caller's, one thread, and one of the GPUs."""
+def worker_environment(own: Mapping[str, str], number: int, workers: int = 1) -> dict[str, str]:
+    """Environment variables of a worker: the caller's, its part of the cores, and one of the GPUs.
+
+    Args:
+        own: the caller's variables.
+        number: the worker's.
+        workers: how many there may be.
+    """
     variables = {**own, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+    variables.setdefault(THREADS_VARIABLE, str(max(1, usable_cores() // workers)))
     listed = own.get(DEVICES_VARIABLE) or own.get("CUDA_VISIBLE_DEVICES") or ""
     devices = [device.strip() for device in listed.split(",") if device.strip()]
     if devices:

@@ -20,6 +20,7 @@ from triton.runtime import _allocation
 
 from .arguments import Argument, flatten
 from .cache import ObjectCache, Translate
+from .cores import default_threads
 from .machine import program
 from .machine.report import Finding as MachineFinding
 from .memory import WINDOW_BITS, AddressSpace, Pointer
@@ -72,8 +73,10 @@ class Session:
     memory: AddressSpace = field(default_factory=AddressSpace)
     seed: int = 0
     """Order in which blocks run; changes with every launch."""
-    threads: int = 1
-    """Operating system threads over blocks."""
+    threads: int = field(default_factory=default_threads)
+    """Most operating system threads that share the blocks of a launch. Results and findings do not
+    depend on it.
+    """
     sanitize: bool = True
     """Whether races, missing barriers and reads of undefined memory are looked for; bounds always
     are."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from lethe_env.service import worker_process
 from lethe_env.service.jobs import Job
 from lethe_env.service.options import GraderOptions
 from lethe_env.service.worker_process import WorkerLostError, WorkerProcess, worker_environment
@@ -21,6 +22,7 @@ ENDLESS = candidate("[None for _ in iter(int, 1)]")
 CALLER = f"""
 import os
 from lethe_env.service.options import GraderOptions
+from lethe_env.service import worker_process
 from lethe_env.service.worker_process import WorkerProcess
 from lethe_env.service.jobs import Job
 from lethe_env.tasks.model import ShapeFamily, Task
@@ -84,3 +86,10 @@ def test_workers_take_turns_over_the_gpus_they_were_given(own, devices):
         variables = worker_environment(own, number)
         assert variables.get("CUDA_VISIBLE_DEVICES") == device
         assert variables["OMP_NUM_THREADS"] == "1"
+
+
+def test_workers_share_the_cores(monkeypatch):
+    monkeypatch.setattr(worker_process, "usable_cores", lambda: 8)
+    for workers, threads in ((1, "8"), (3, "2"), (8, "1"), (20, "1")):
+        assert worker_environment({}, 0, workers)["LETHE_VGPU_THREADS"] == threads
+    assert worker_environment({"LETHE_VGPU_THREADS": "5"}, 0, 8)["LETHE_VGPU_THREADS"] == "5"

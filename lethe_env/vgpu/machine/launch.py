@@ -47,6 +47,9 @@ _LARGE = 1 << 31
 
 Argument = Address | int | float
 
+Cells = dict[int, tuple[int, int]]
+"""By window, how many cells its granules and its sectors have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -57,7 +60,8 @@ class Options:
     seed: int | None = None
     """Blocks run in an order drawn from this seed; `None` is by their index."""
     threads: int = 1
-    """Threads of this process that share the blocks; one where `races` are looked for."""
+    """Most threads of this process that share the blocks; only what is found while `races` are
+    looked for can prove that they may."""
     races: bool = True
     """Report accesses of two blocks to one place that nothing orders."""
     definedness: bool = True
@@ -69,22 +73,31 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The blocks that one thread of a launch runs, or several in turns, and their cells."""
+
+    order: np.ndarray
+    """Linear indices of the blocks in the order they begin, uint32."""
+    next_block: np.ndarray
+    """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
+    shadows: np.ndarray
+    """Address of the cells of each window, or 0, uint64 `[windows]`."""
+    sectors: np.ndarray
+    """Address of the cells of each window's sectors, or 0, uint64 `[windows]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A launch, prepared; arrays are kept alive by it."""
 
     program: Program
     options: Options
     grid: tuple[int, int, int]
-    order: np.ndarray
-    """Linear indices of the blocks in the order they begin, uint32."""
-    next_block: np.ndarray
-    """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
+    blocks: int
+    shares: tuple[Share, ...]
+    """One per thread."""
     parameters: bytes
     table: np.ndarray
-    shadows: np.ndarray
-    """Address of the cells of each window, or 0, uint64 `[windows]`."""
-    sectors: np.ndarray
-    """Address of the cells of each window's sectors, or 0, uint64 `[windows]`."""
     mark_base: int
     """The number below the mark of block 0."""
     released: np.ndarray
@@ -110,7 +123,7 @@ def resident_blocks(launch: Launch) -> int:
     by_memory = _SHARED_BYTES // (launch.shared_bytes + _RESERVED_BYTES)
     each = max(1, min(_MOST_BLOCKS, _MOST_WARPS // warps, by_memory))
     most = min(_MULTIPROCESSORS * each, _RESIDENT_WARPS // warps)
-    return max(1, min(most, len(launch.order)))
+    return max(1, min(most, launch.blocks))
 
 
 @contextmanager
@@ -120,28 +133,40 @@ def prepared(
     arguments: Sequence[Argument],
     memory: Memory,
     options: Options,
+    cells: Cells,
+    threads: int = 1,
 ) -> Iterator[Launch]:
-    """Everything a launch needs before threads begin: see `Program.run`."""
+    """Everything a launch needs before threads begin.
+
+    Args:
+        program: what is launched.
+        grid: see `Program.run`; so are `arguments`, `memory` and `options`.
+        arguments: see there.
+        memory: see there.
+        options: see there.
+        cells: what `cells_wanted` says, or nothing.
+        threads: into how many shares the blocks are divided.
+    """
     x, y, z = (*grid, 1, 1)[:3]
-    order = block_order(x * y * z, options.seed)
-    cells = _cells_wanted(program, arguments, memory.table) if options.races else {}
-    released = np.zeros(len(order) + 2, np.uint32)
+    blocks = x * y * z
+    order = block_order(blocks, options.seed)
+    released = np.zeros(blocks + 2, np.uint32)
     released[-1] = 1
-    with _POOL.lend([sum(counts) for counts in cells.values()], len(order)) as (arrays, mark_base):
-        shadows, sectors = (np.zeros(len(memory.table), np.uint64) for _ in range(2))
-        for (window, (_, of_sectors)), array in zip(cells.items(), arrays, strict=True):
-            sectors[window] = array.ctypes.data
-            shadows[window] = array.ctypes.data + CELL_BYTES * of_sectors
+    counts = [sum(counts) for counts in cells.values()]
+    with _POOL.lend(threads * counts, blocks) as (arrays, mark_base):
+        parts = np.array_split(order, threads)
+        own = [arrays[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
         yield Launch(
             program=program,
             options=options,
             grid=(x, y, z),
-            order=order,
-            next_block=np.zeros(1, np.uint64),
+            blocks=blocks,
+            shares=tuple(
+                _share(part, cells, arrays, len(memory.table))
+                for part, arrays in zip(parts, own, strict=True)
+            ),
             parameters=_parameter_buffer(program.kernel, arguments),
             table=memory.table,
-            shadows=shadows,
-            sectors=sectors,
             mark_base=mark_base,
             released=released,
             variables=program.variables,
@@ -149,9 +174,15 @@ def prepared(
         )
 
 
-def _cells_wanted(
-    program: Program, arguments: Sequence[Argument], table: np.ndarray
-) -> dict[int, tuple[int, int]]:
+def _share(order: np.ndarray, cells: Cells, arrays: Sequence[np.ndarray], windows: int) -> Share:
+    shadows, sectors = (np.zeros(windows, np.uint64) for _ in range(2))
+    for (window, (_, of_sectors)), array in zip(cells.items(), arrays, strict=True):
+        sectors[window] = array.ctypes.data
+        shadows[window] = array.ctypes.data + CELL_BYTES * of_sectors
+    return Share(order=order, next_block=np.zeros(1, np.uint64), shadows=shadows, sectors=sectors)
+
+
+def cells_wanted(program: Program, arguments: Sequence[Argument], table: np.ndarray) -> Cells:
     """Cells of granules and of sectors for each window that the kernel may write to.
 
     What is only read cannot race.
@@ -174,10 +205,15 @@ def _written_addresses(program: Program, arguments: Sequence[Argument]) -> list[
     written = program.written
     if written is not None:
         given = [arguments[k] for k in sorted(written) if k < len(arguments)]
-        numbers = [value for value in given if isinstance(value, (int, float))]
-        if all(abs(value) < _LARGE for value in numbers):
+        if not has_hidden_pointer(given):
             return [value.address for value in given if not isinstance(value, (int, float))]
     return [value.address for value in arguments if not isinstance(value, (int, float))]
+
+
+def has_hidden_pointer(arguments: Sequence[Argument]) -> bool:
+    """Whether a number among the arguments is so large that it may be an address."""
+    numbers = (value for value in arguments if isinstance(value, (int, float)))
+    return not all(abs(value) < _LARGE for value in numbers)
 
 
 def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytes:

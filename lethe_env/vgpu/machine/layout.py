@@ -173,7 +173,7 @@ class Context(ctypes.Structure):
         ("acquired", c_uint32),
         ("shared_granule_bits", c_uint32),
         ("mark_base", c_uint32),
-        ("padding", c_uint32),
+        ("blocks", c_uint32),
         ("table", c_void_p),
         ("table_size", c_uint64),
         ("shadows", c_void_p),

@@ -78,7 +78,7 @@ def _detail(launch: Launch, kind: str, record: Record) -> str:
         several = warp == (1 << _WARP_BITS) - 1
         who = "several other warps" if several else f"warp {warp - 1}"
         return f"{who} accessed the same shared memory since the last barrier, {block}"
-    who = "several blocks" if other > len(launch.order) else f"block {launch.block_name(other - 1)}"
+    who = "several blocks" if other > launch.blocks else f"block {launch.block_name(other - 1)}"
     return f"{who} accessed the same memory, and nothing orders them; found {block}"
 
 

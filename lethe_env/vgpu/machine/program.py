@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import struct
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel
@@ -15,7 +15,16 @@ from ..ptx.polling import polling
 from . import cohort, shared_code
 from .counts import tally
 from .granules import granule_bits
-from .launch import Argument, Memory, Options, prepared, resident_blocks
+from .independence import meets_only_in_memory
+from .launch import (
+    Argument,
+    Memory,
+    Options,
+    cells_wanted,
+    has_hidden_pointer,
+    prepared,
+    resident_blocks,
+)
 from .layout import Context
 from .lowering import variable_layout
 from .native import NativeCode, compile_object
@@ -23,6 +32,7 @@ from .outcome import merge
 from .provenance import written_parameters
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
+from .speculation import run_apart, worthwhile_threads
 from .translation import translate_kernel, uses_fibers
 from .values import LANES
 from .worker import Worker
@@ -82,6 +92,9 @@ class Program:
         """Whether warps copy to shared memory asynchronously."""
         self.calls = any(i.opcode[0] == "call" for i in kernel.body)
         """Whether lanes can leave messages."""
+        watched = self.written is not None and not self.polling.loops
+        self._separable = watched and meets_only_in_memory(kernel)
+        """Whether blocks may run on several threads; false once they have met."""
         shared_code.ensure_linked()
         self._code = NativeCode(native[start:])
         if self.polling.loops:
@@ -110,19 +123,26 @@ class Program:
             ValueError: more arguments than parameters.
         """
         options = options or Options()
-        with prepared(self, grid, arguments, memory, options) as launch:
-            if self.polling.loops:
-                threads = resident_blocks(launch) if self.polling.across_blocks else 1
-            else:
-                threads = 1 if options.races else max(1, min(options.threads, len(launch.order)))
-            workers = [Worker(launch) for _ in range(threads)]
+        cells = cells_wanted(self, arguments, memory.table) if options.races else {}
+        threads = 1
+        if self._separable and options.races and not has_hidden_pointer(arguments):
+            work = math.prod(grid) * self.warps * len(self.kernel.body)
+            threads = worthwhile_threads(
+                work, math.prod(grid), cells, memory.table, options.threads
+            )
+        if threads > 1:
+            with prepared(self, grid, arguments, memory, options, cells, threads) as launch:
+                report = run_apart(launch, cells)
+            if report is not None:
+                return report
+            self._separable = False
+        with prepared(self, grid, arguments, memory, options, cells) as launch:
+            contexts = resident_blocks(launch) if self.polling.across_blocks else 1
+            workers = [Worker(launch, launch.shares[0]) for _ in range(contexts)]
             if self.polling.loops:
                 self._work_together(workers)
-            elif threads == 1:
-                self._work(workers[0])
             else:
-                with ThreadPoolExecutor(threads) as pool:
-                    list(pool.map(self._work, workers))
+                self.work(workers[0])
             report = merge(launch, workers)
         for worker in workers:
             worker.close()
@@ -133,5 +153,6 @@ class Program:
         pointers = (ctypes.c_void_p * len(contexts))(*contexts)
         self._entry(pointers, len(contexts), cohort.patience(cohort.barriers_of(self.kernel)))
 
-    def _work(self, worker: Worker) -> None:
+    def work(self, worker: Worker) -> None:
+        """Run the blocks of a worker's share in the calling thread."""
         self._entry(ctypes.byref(worker.context))

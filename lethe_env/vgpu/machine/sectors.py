@@ -141,11 +141,13 @@ def spread(writer: Writer, access: Access, first: Value, last: Value) -> None:
     done = writer.compare("uge", looked, writer.either(oldest, SPREAD))
     single = writer.compare("eq", count, 1)
     with writer.when(writer.invert(writer.both(done, single))):
-        name = _spreader(writer.module)
+        name = spreader(writer.module)
         writer.call("void", name, access.window, access.context, number, count)
 
 
-def _spreader(module: Module) -> str:
+def spreader(module: Module) -> str:
+    """`spread(ptr window, ptr context, i64 first, i64 count)`: spread sectors from a number on."""
+
     def build(writer: Writer, window: Value, context: Value, first: Value, count: Value) -> None:
         base = writer.read(context, Context, "mark_base")
         oldest = writer.add(base, 1)

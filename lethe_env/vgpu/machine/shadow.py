@@ -234,7 +234,7 @@ def global_marks(writer: Writer, context: Value) -> Marks:
     """Of the current block and launch."""
     base = writer.read(context, Context, "mark_base")
     block = writer.add(writer.add(base, writer.read(context, Context, "block")), 1)
-    blocks = writer.resize(writer.read(context, Context, "order_count"), "i32")
+    blocks = writer.read(context, Context, "blocks")
     return Marks(block, writer.add(writer.add(base, blocks), 1), writer.add(base, 1))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from ..ptx.parser import parse
+from . import clashes
 from .emit import Module
 from .lowering import WARP
 from .native import NativeCode, compile_object, define_symbol
@@ -87,6 +88,15 @@ def link(object_bytes: bytes) -> None:
         define_symbol(name, code.address(name))
 
 
+def address(name: str) -> int:
+    """Address of one of the functions in this process.
+
+    Raises:
+        IndexError: they have not been linked.
+    """
+    return _LINKED[-1].address(name)
+
+
 def ensure_linked() -> None:
     """Compile and link the functions unless this process has them."""
     if not _LINKED:
@@ -98,7 +108,9 @@ _LINKED: list[NativeCode] = []
 
 @cache
 def _module() -> Module:
-    return translate_kernel(parse(_KERNEL.format(body="\n".join(_instructions())))).module
+    module = translate_kernel(parse(_KERNEL.format(body="\n".join(_instructions())))).module
+    clashes.write_finder(module)
+    return module
 
 
 def _independent(functions: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .async_copies import QUEUE
 from .fibers import Stacks, borrow, give_back
-from .launch import Launch
+from .launch import Launch, Share
 from .layout import (
     BARRIERS,
     CHECK_BARRIERS,
@@ -36,12 +36,12 @@ _ALIGN_BYTES = 1024
 class Worker:
     """Runs blocks of a launch in one thread; `context` is what the native code works with."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, share: Share) -> None:
         self._kept: list[object] = []
         self._stacks: Stacks | None = None
         self.context = Context()
-        self._set_grid(launch)
-        self._set_memory(launch)
+        self._set_grid(launch, share)
+        self._set_memory(launch, share)
         self._set_warps(launch)
 
     def _keep(self, array: np.ndarray | ctypes.Structure | ctypes.Array) -> int:
@@ -49,13 +49,14 @@ class Worker:
         self._kept.append(array)
         return array.ctypes.data if isinstance(array, np.ndarray) else ctypes.addressof(array)
 
-    def _set_grid(self, launch: Launch) -> None:
+    def _set_grid(self, launch: Launch, share: Share) -> None:
         context, options = self.context, launch.options
         context.grid_x, context.grid_y, context.grid_z = launch.grid
         context.parameters = self._keep(np.frombuffer(launch.parameters, np.uint8))
-        context.order = self._keep(launch.order)
-        context.order_count = len(launch.order)
-        context.next_block = self._keep(launch.next_block)
+        context.blocks = launch.blocks
+        context.order = self._keep(share.order)
+        context.order_count = len(share.order)
+        context.next_block = self._keep(share.next_block)
         context.options = (
             CHECK_RACES * options.races
             | CHECK_DEFINED * options.definedness
@@ -63,12 +64,12 @@ class Worker:
             | COUNT_MEMORY * options.count_memory
         )
 
-    def _set_memory(self, launch: Launch) -> None:
+    def _set_memory(self, launch: Launch, share: Share) -> None:
         context = self.context
         context.table = self._keep(launch.table)
         context.table_size = len(launch.table)
-        context.shadows = self._keep(launch.shadows)
-        context.sectors = self._keep(launch.sectors)
+        context.shadows = self._keep(share.shadows)
+        context.sectors = self._keep(share.sectors)
         context.mark_base = launch.mark_base
         context.released = self._keep(launch.released)
         context.granule_bits = launch.program.granule_bits["global"]

@@ -96,7 +96,7 @@ def wait_for_all(machine, blocks, **options):
     return report, x, out
 
 
-@pytest.mark.parametrize("options", [{}, {"seed": 5}, {"races": False, "threads": 2}])
+@pytest.mark.parametrize("options", [{}, {"seed": 5}, {"threads": 2}])
 def test_blocks_meet_at_a_barrier_of_the_grid(machine, options):
     report, x, out = wait_for_all(machine, BLOCKS, **options)
     assert (report.findings, report.stopped) == ((), "")

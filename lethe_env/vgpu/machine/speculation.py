@@ -1,0 +1,129 @@
+"""Blocks of one launch on several threads, with the outcome of one thread.
+
+Each thread runs a part of the blocks, with cells of its own. If afterwards no two threads have met
+in memory, and nothing was found, then no thread can have noticed the others, and memory is as one
+thread would have left it. If not, memory is set back, and it is for one thread to run them all and
+to say what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from . import shared_code
+from .clashes import FINDER, find_clash
+from .crew import run_all
+from .launch import Cells, Launch
+from .layout import Site
+from .outcome import merge
+from .report import LaunchReport
+from .sectors import CELL_BYTES
+from .worker import Worker
+
+_LEAST_WORK = 1 << 15
+"""Instructions of warps, each counted once, below which threads are not worth waking."""
+_LEAST_BLOCKS = 4
+"""Per thread."""
+_MOST_CELL_BYTES = 1 << 29
+"""Of all threads."""
+_MOST_SAVED_BYTES = 1 << 26
+_SAVED_BYTES_PER_WORK = 64
+"""Saving memory must not take longer than what threads save; derived in `worthwhile_threads`."""
+
+
+def worthwhile_threads(work: int, blocks: int, cells: Cells, table: np.ndarray, most: int) -> int:
+    """On how many threads the blocks of a launch should run.
+
+    An instruction of a warp takes some ten nanoseconds, in which memory to be saved is copied at
+    the rate of some ten bytes per nanosecond.
+
+    Args:
+        work: instructions of warps, without repetitions by loops.
+        blocks: of the grid.
+        cells: see `launch.cells_wanted`.
+        table: see `launch.Memory`.
+        most: threads that there may be.
+    """
+    saved_bytes = sum(int(table[window, 1]) for window in cells)
+    if work < _LEAST_WORK or saved_bytes > min(_MOST_SAVED_BYTES, _SAVED_BYTES_PER_WORK * work):
+        return 1
+    cell_bytes = CELL_BYTES * sum(sum(counts) for counts in cells.values())
+    by_cells = _MOST_CELL_BYTES // max(cell_bytes, 1)
+    return max(1, min(most, blocks // _LEAST_BLOCKS, by_cells))
+
+
+def run_apart(launch: Launch, cells: Cells) -> LaunchReport | None:
+    """Run every share of a launch on a thread of its own.
+
+    Args:
+        launch: what to run.
+        cells: see `launch.cells_wanted`.
+
+    Returns:
+        The report; `None` if it takes one thread to tell what happens: memory is as it was.
+    """
+    with _saved(launch.table, list(cells)) as restore:
+        workers = [Worker(launch, share) for share in launch.shares]
+        try:
+            run_all([partial(launch.program.work, worker) for worker in workers])
+            report = merge(launch, workers)
+            clean = not report.findings and not report.stopped
+            if clean and not _clash(launch, workers, list(cells)):
+                return report
+            restore()
+            return None
+        finally:
+            for worker in workers:
+                worker.close()
+
+
+def _clash(launch: Launch, workers: Sequence[Worker], windows: Sequence[int]) -> bool:
+    finder = shared_code.address(FINDER)
+    for window in windows:
+        sites = [
+            Site(shadow=int(share.shadows[window]), sectors=int(share.sectors[window]))
+            for share in launch.shares
+        ]
+        size_bytes = int(launch.table[window, 1])
+        if find_clash(finder, sites, workers[0].context, size_bytes):
+            return True
+    return False
+
+
+_BUFFERS: list[np.ndarray] = []
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def _saved(table: np.ndarray, windows: Sequence[int]) -> Iterator[object]:
+    """Keep what lies in windows, and which of it is defined; gives a function that puts it back."""
+    pieces = []
+    for window in windows:
+        _, size_bytes, host, defined = (int(value) for value in table[window])
+        pieces += [(address, size_bytes) for address in (host, defined) if address]
+    total_bytes = sum(size_bytes for _, size_bytes in pieces)
+    with _LOCK:
+        buffer = _BUFFERS.pop() if _BUFFERS else np.empty(0, np.uint8)
+    if len(buffer) < total_bytes:
+        buffer = np.empty(total_bytes, np.uint8)
+    places, place = [], buffer.ctypes.data
+    for address, size_bytes in pieces:
+        ctypes.memmove(place, address, size_bytes)
+        places.append((address, place, size_bytes))
+        place += size_bytes
+
+    def restore() -> None:
+        for address, place, size_bytes in places:
+            ctypes.memmove(address, place, size_bytes)
+
+    try:
+        yield restore
+    finally:
+        with _LOCK:
+            _BUFFERS[:] = [buffer]
