@@ -15,11 +15,9 @@ def meets_only_in_memory(kernel: Kernel) -> bool:
     """Whether only plain accesses of two blocks to one place can make their order matter.
 
     Atomic operations on one place may be made by many blocks: they must be integer operations of
-    one kind that commute, and what they return must not be used. Messages, variables of the module,
-    clocks, and loads and stores that are themselves ordered are taken to depend on the order.
+    one kind that commute, and what they return must not be used. Messages, clocks, and loads and
+    stores that are themselves ordered are taken to depend on the order.
     """
-    if any(variable.space == "global" for variable in kernel.variables.values()):
-        return False
     read = frozenset().union(*(sources(instruction) for instruction in kernel.body))
     kinds = set()
     for instruction in kernel.body:

@@ -32,7 +32,7 @@ from .outcome import merge
 from .provenance import written_parameters
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
-from .speculation import run_apart, worthwhile_threads
+from .speculation import run_apart, work_of_warp, worthwhile_threads
 from .translation import translate_kernel, uses_fibers
 from .values import LANES
 from .worker import Worker
@@ -79,7 +79,7 @@ class Program:
         self.tally = tally(kernel, self.flow)
         """What each block of the kernel counts for."""
         self.written = written_parameters(kernel)
-        """Positions of the parameters that stores may go to; `None` is unknown."""
+        """Parameters and variables that stores may go to: see `written_parameters`."""
         self.granule_bits = {space: granule_bits(kernel, space) for space in ("global", "shared")}
         """Logarithm of the bytes that a cell of the sanitizer stands for."""
         self.warps = -(-kernel.threads // LANES)
@@ -92,9 +92,11 @@ class Program:
         """Whether warps copy to shared memory asynchronously."""
         self.calls = any(i.opcode[0] == "call" for i in kernel.body)
         """Whether lanes can leave messages."""
-        watched = self.written is not None and not self.polling.loops
-        self._separable = watched and meets_only_in_memory(kernel)
+        self._separable = (
+            not self.polling.loops and self._is_watched() and meets_only_in_memory(kernel)
+        )
         """Whether blocks may run on several threads; false once they have met."""
+        self._block_work = self.warps * work_of_warp(kernel, self.flow)
         shared_code.ensure_linked()
         self._code = NativeCode(native[start:])
         if self.polling.loops:
@@ -126,10 +128,9 @@ class Program:
         cells = cells_wanted(self, arguments, memory.table) if options.races else {}
         threads = 1
         if self._separable and options.races and not has_hidden_pointer(arguments):
-            work = math.prod(grid) * self.warps * len(self.kernel.body)
-            threads = worthwhile_threads(
-                work, math.prod(grid), cells, memory.table, options.threads
-            )
+            blocks = math.prod(grid)
+            work = blocks * self._block_work
+            threads = worthwhile_threads(work, blocks, cells, memory.table, options.threads)
         if threads > 1:
             with prepared(self, grid, arguments, memory, options, cells, threads) as launch:
                 report = run_apart(launch, cells)
@@ -147,6 +148,12 @@ class Program:
         for worker in workers:
             worker.close()
         return report
+
+    def _is_watched(self) -> bool:
+        """Whether all that blocks may write to are arguments, for which there are cells."""
+        return self.written is not None and all(
+            k < len(self.kernel.parameters) for k in self.written
+        )
 
     def _work_together(self, workers: Sequence[Worker]) -> None:
         contexts = [ctypes.addressof(worker.context) for worker in workers]

@@ -1,9 +1,9 @@
-"""Which parameters of a kernel the addresses of its stores may come from."""
+"""Which parameters and variables of a kernel the addresses of its stores may come from."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Set
 
 from ..ptx.dataflow import destinations, sources
 from ..ptx.model import Address, Instruction, Kernel, Symbol
@@ -22,9 +22,11 @@ def written_parameters(kernel: Kernel) -> frozenset[int] | None:
     """Positions of the parameters from which addresses of stores to global memory are computed.
 
     Every register is taken to depend on all that any instruction computes it from, wherever that
-    instruction stands. `None` where an address may come from memory.
+    instruction stands. Variables of the module count like parameters after the last one. `None`
+    where an address may come from memory.
     """
-    origins = _origins(kernel)
+    variables = _variables(kernel)
+    origins = _origins(kernel, variables)
     found: set[int] = set()
     for instruction in kernel.body:
         if instruction.opcode[0] in _WRITING and _ELSEWHERE.isdisjoint(instruction.opcode):
@@ -32,16 +34,22 @@ def written_parameters(kernel: Kernel) -> frozenset[int] | None:
                 if isinstance(operand, Address):
                     for name in registers_of(operand):
                         found |= origins[name]
+                    found |= _named((operand.base,), variables)
     return None if _MEMORY in found else frozenset(found)
 
 
-def _origins(kernel: Kernel) -> dict[str, set[int]]:
+def _variables(kernel: Kernel) -> dict[str, int]:
+    names = (name for name, v in kernel.variables.items() if v.space == "global")
+    return {name: len(kernel.parameters) + k for k, name in enumerate(names)}
+
+
+def _origins(kernel: Kernel, variables: Mapping[str, int]) -> dict[str, set[int]]:
     numbers = {parameter.name: k for k, parameter in enumerate(kernel.parameters)}
     origins: dict[str, set[int]] = defaultdict(set)
     edges = []
     for instruction in kernel.body:
         targets = destinations(instruction)
-        own = _loaded(instruction, numbers)
+        own = _loaded(instruction, numbers, variables)
         for name in targets:
             origins[name] |= own
         edges.append((targets, sources(instruction)))
@@ -57,13 +65,20 @@ def _origins(kernel: Kernel) -> dict[str, set[int]]:
     return origins
 
 
-def _loaded(instruction: Instruction, numbers: dict[str, int]) -> Set[int]:
+def _loaded(
+    instruction: Instruction, parameters: Mapping[str, int], variables: Mapping[str, int]
+) -> Set[int]:
     """What an instruction brings in besides its registers."""
     if instruction.opcode[0] not in _LOADING:
-        symbols = (o.name for o in instruction.operands if isinstance(o, Symbol))
-        return {numbers[name] for name in symbols if name in numbers}
+        return _named(instruction.operands, {**variables, **parameters})
     for operand in instruction.operands:
-        base = operand.base if isinstance(operand, Address) else None
-        if isinstance(base, Symbol) and base.name in numbers:
-            return {numbers[base.name]}
+        if isinstance(operand, Address):
+            found = _named((operand.base,), parameters)
+            if found:
+                return found
     return {_MEMORY}
+
+
+def _named(operands: Iterable[object], numbers: Mapping[str, int]) -> set[int]:
+    names = (operand.name for operand in operands if isinstance(operand, Symbol))
+    return {numbers[name] for name in names if name in numbers}

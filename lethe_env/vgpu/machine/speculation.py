@@ -16,6 +16,8 @@ from functools import partial
 
 import numpy as np
 
+from ..ptx.flow import Flow
+from ..ptx.model import Kernel
 from . import shared_code
 from .clashes import FINDER, find_clash
 from .crew import run_all
@@ -26,8 +28,10 @@ from .report import LaunchReport
 from .sectors import CELL_BYTES
 from .worker import Worker
 
-_LEAST_WORK = 1 << 15
-"""Instructions of warps, each counted once, below which threads are not worth waking."""
+_LEAST_WORK = 1 << 17
+"""Instructions of warps below which threads are not worth waking: about a millisecond."""
+_ROUNDS = 16
+"""Of a loop, by guess."""
 _LEAST_BLOCKS = 4
 """Per thread."""
 _MOST_CELL_BYTES = 1 << 29
@@ -37,6 +41,15 @@ _SAVED_BYTES_PER_WORK = 64
 """Saving memory must not take longer than what threads save; derived in `worthwhile_threads`."""
 
 
+def work_of_warp(kernel: Kernel, flow: Flow) -> int:
+    """About how many instructions a warp executes; loops are taken to have 16 rounds."""
+    total = 0
+    for number, block in enumerate(flow.blocks):
+        depth = sum(loop.header <= number < loop.stop for loop in flow.loops)
+        total += (block.stop - block.start) * _ROUNDS**depth
+    return total
+
+
 def worthwhile_threads(work: int, blocks: int, cells: Cells, table: np.ndarray, most: int) -> int:
     """On how many threads the blocks of a launch should run.
 
@@ -44,7 +57,7 @@ def worthwhile_threads(work: int, blocks: int, cells: Cells, table: np.ndarray, 
     the rate of some ten bytes per nanosecond.
 
     Args:
-        work: instructions of warps, without repetitions by loops.
+        work: instructions of all warps.
         blocks: of the grid.
         cells: see `launch.cells_wanted`.
         table: see `launch.Memory`.

@@ -27,6 +27,20 @@ def test_addresses_of_stores_come_from_these_parameters(assembler, body, written
     assert written_parameters(parse(assembler(body, 2))) == written
 
 
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [
+        ("mov.u64 %d3, counter; st.global.b32 [%d3], 5;", {2}),
+        ("st.global.b32 [counter], 5;", {2}),
+        ("mov.u64 %d3, counter; ld.global.b32 %r2, [%d3]; st.global.b32 [%d1], %r2;", {0}),
+        ("ld.global.b64 %d3, [counter]; st.global.b32 [%d3], 5;", None),
+    ],
+)
+def test_variables_of_the_module_count_after_the_parameters(assembler, body, written):
+    text = assembler(body, 2).replace(".visible", ".global .align 8 .b8 counter[8];\n.visible")
+    assert written_parameters(parse(text)) == written
+
+
 ONE_WRITES = """mov.u32 %r2, %ctaid.x; setp.eq.s32 %p1, %r2, 0; add.s32 %r3, %r1, 1;
 add.s64 %d5, %d2, %d21; @%p1 st.global.b32 [%d5], %r3;
 add.s64 %d6, %d1, %d21; @!%p1 ld.global.b32 %r4, [%d6];"""

@@ -160,4 +160,4 @@ def test_threads_are_not_woken_for_little_or_where_saving_takes_longer(monkeypat
     assert count(1 << 20, 8, cells, table, 4) == 2
     assert count(1 << 20, 1000, cells, table, 1) == 1
     table[:, 1] = 1 << 25
-    assert count(1 << 16, 1000, cells, table, 4) == 1
+    assert count(1 << 18, 1000, cells, table, 4) == 1
