@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-IRRELEVANT = ("agents", "env", "kernels", "reward", "suite", "trl", "__pycache__")
+IRRELEVANT = ("agents", "audit", "env", "kernels", "reward", "suite", "trl", "__pycache__")
 """Folders whose code settles no verdict. A task's own source is in its digest."""
 LIBRARIES = ("torch", "triton", "numpy", "llvmlite")
 
