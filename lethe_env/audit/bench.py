@@ -9,7 +9,7 @@ import queue
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from ..service.cores import usable_cores
+from ..vgpu.cores import usable_cores
 from ..service.options import GraderOptions
 from ..service.pool import Pool
 from .judge import Judge, Judged
