@@ -69,6 +69,12 @@ class Finding:
         """Whether the gate would have had something to ask, had an earlier one not failed."""
         return self.status is Status.NOT_APPLICABLE and self.reason.startswith(_NOT_ASKED)
 
+    @property
+    def beyond_tolerance(self) -> bool:
+        """Whether this is a failure that no multiple of the bound would excuse."""
+        factor = self.measured.get("worst_ratio", math.inf)
+        return self.status is Status.FAIL and not math.isfinite(factor)
+
     def __post_init__(self) -> None:
         if not self.reason:
             raise ValueError(f"{self.gate}: a finding needs a reason")
@@ -135,7 +141,7 @@ class Verdict:
         """The tolerance-free floor: nothing that any choice of tolerance could explain."""
         if self.fault or any(name in self.channels for name in (*FLOOR_CHANNELS, "crash")):
             return False
-        return not any(gate in self.failed_gates for gate in FLOOR_GATES)
+        return not any(f.gate in FLOOR_GATES and f.beyond_tolerance for f in self.findings)
 
     def finding(self, gate: str) -> Finding:
         """The finding of one gate.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..gates.battery import GATE_NAMES
@@ -50,8 +51,13 @@ def first_evidence(outcome: Outcome) -> str:
 
 def floor_channels(outcome: Outcome) -> tuple[str, ...]:
     """Names of the floor's channels that a judged row has."""
-    found = set(evidence_of(outcome))
+    found = {name for name in evidence_of(outcome) if is_beyond_tolerance(outcome, name)}
     return tuple(channel.name for channel in FLOOR if found.intersection(channel.sources))
+
+
+def is_beyond_tolerance(outcome: Outcome, name: str) -> bool:
+    """Whether a piece of `evidence_of` holds under every multiple of the bounds."""
+    return not math.isfinite(outcome.loosening.get(name, math.inf))
 
 
 def gate_order(names: set[str]) -> list[str]:

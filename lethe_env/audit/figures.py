@@ -158,13 +158,13 @@ def _sweep(summary: Summary) -> Figure | None:
     for place, gate in enumerate(points[0].gates):
         shares = [100 * _share(point.gates[gate]) for point in points]
         axes.plot(at, shares, linewidth=0.9, color=palette(place % _GATE_COLORS), label=gate)
-    series: tuple[tuple[str, str, Callable[[SweepPoint], Rate]], ...] = (
-        ("any violation", _VIOLATION, lambda point: point.violation),
-        ("tolerance-free floor", _FLOOR, lambda point: point.floor),
-    )
-    for label, color, rate in series:
-        shares = [100 * _share(rate(point)) for point in points]
-        axes.plot(at, shares, linewidth=2.4, color=color, label=label)
+    shares = [100 * _share(point.violation) for point in points]
+    axes.plot(at, shares, linewidth=2.4, color=_VIOLATION, label="any violation")
+    for label, rate, style in (
+        ("at every factor", summary.immovable, ":"),
+        ("tolerance-free floor", summary.headline.floor, "--"),
+    ):
+        axes.axhline(100 * _share(rate), color=_FLOOR, linestyle=style, label=label)
     axes.axvline(0, color=_FAINT, linewidth=0.8)
     axes.set(xlabel="bounds multiplied by 2^k, k =", ylabel="% rejected", ylim=(0, None))
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -14,7 +14,7 @@ from .population import Population, Step
 from .rate import CONFIDENCE, Rate
 from .row import Outcome
 from .sample import SAMPLE_SIZE, Sampled, Strata
-from .sweep import SweepPoint, sweep
+from .sweep import SweepPoint, immovable, sweep
 from .tables import (
     ChannelRate,
     ClassRate,
@@ -49,6 +49,8 @@ class Summary:
     classes: tuple[ClassRate, ...]
     contingencies: tuple[Contingency, ...]
     sweep: tuple[SweepPoint, ...]
+    immovable: Rate
+    """Rows that the contract rejects under every tolerance."""
     agreement: Agreement | None
     sample: tuple[Sampled, ...]
 
@@ -102,6 +104,7 @@ def summarise(folder: Path, *, seed: int = 0, sample_size: int = SAMPLE_SIZE) ->
         classes=tuple(class_table(population)),
         contingencies=tuple(contingencies(population)),
         sweep=tuple(sweep(population)),
+        immovable=immovable(population),
         agreement=agreement(population),
         sample=tuple(strata.sample(sample_size)),
     )

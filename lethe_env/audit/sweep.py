@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..gates.verdict import FATAL_CHANNELS, FLOOR_CHANNELS, FLOOR_GATES
+from ..gates.verdict import FATAL_CHANNELS
 from .evidence import gate_order
 from .population import Population
 from .rate import Rate
@@ -20,7 +20,6 @@ from .row import Outcome
 
 EXPONENTS = (*range(-4, 11), 20)
 """Bounds from a sixteenth to a million times their computed size."""
-_FLOOR_TRACES = ("crash", *FLOOR_CHANNELS)
 _ANSWERS = ("pass", "fail")
 
 
@@ -30,7 +29,6 @@ class SweepPoint:
 
     exponent: int
     violation: Rate
-    floor: Rate
     gates: dict[str, Rate]
     """For each gate that compares numbers, failures over the rows to which it applied."""
 
@@ -46,8 +44,7 @@ def sweep(population: Population, exponents: Iterable[int] = EXPONENTS) -> list[
     movable = gate_order({gate for row in rows for gate in row.loosening})
     if not movable:
         return []
-    violation = Counter(_accepted_from(row, row.gates, FATAL_CHANNELS) for row in rows)
-    floor = Counter(_accepted_from(row, FLOOR_GATES, _FLOOR_TRACES) for row in rows)
+    violation = Counter(map(accepted_from, rows))
     gates = {
         gate: Counter(passes_from(row, gate) for row in rows if row.gates.get(gate) in _ANSWERS)
         for gate in movable
@@ -56,11 +53,16 @@ def sweep(population: Population, exponents: Iterable[int] = EXPONENTS) -> list[
         SweepPoint(
             exponent=exponent,
             violation=_rejected(violation, exponent),
-            floor=_rejected(floor, exponent),
             gates={gate: _rejected(gates[gate], exponent) for gate in movable},
         )
         for exponent in exponents
     ]
+
+
+def immovable(population: Population) -> Rate:
+    """Rows that no factor would make the contract accept."""
+    rows = population.denominator
+    return Rate(sum(accepted_from(row) == math.inf for row in rows), len(rows))
 
 
 def passes_from(outcome: Outcome, gate: str) -> float:
@@ -77,18 +79,19 @@ def passes_from(outcome: Outcome, gate: str) -> float:
     return -math.inf
 
 
+def accepted_from(row: Outcome) -> float:
+    """The smallest exponent at which a judged row would be accepted, infinite if at none."""
+    if row.fault or any(name in row.channels for name in FATAL_CHANNELS):
+        return math.inf
+    return max((passes_from(row, gate) for gate in row.gates), default=-math.inf)
+
+
 def _exponent(needed: float) -> float:
     """The smallest integer k with `needed` ≤ 2^k."""
     if needed <= 0 or not math.isfinite(needed):
         return -math.inf if needed <= 0 else math.inf
     mantissa, exponent = math.frexp(needed)
     return exponent - (mantissa == 0.5)
-
-
-def _accepted_from(row: Outcome, gates: Iterable[str], traces: tuple[str, ...]) -> float:
-    if row.fault or any(name in row.channels for name in traces):
-        return math.inf
-    return max((passes_from(row, gate) for gate in gates), default=-math.inf)
 
 
 def _rejected(thresholds: Counter[float], exponent: int) -> Rate:

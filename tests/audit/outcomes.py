@@ -21,6 +21,8 @@ def judged(name: str, op_class: str = "matmul", **fields) -> Outcome:
     gates = fields.setdefault("gates", {})
     channels, fault = fields.get("channels", {}), fields.get("fault", "")
     failed = [gate for gate, status in gates.items() if status == "fail"]
+    ratios = fields.get("loosening", {})
+    beyond = [g for g in failed if g in FLOOR_GATES and math.isinf(ratios.get(g, math.inf))]
     fatal = [name for name in FATAL_CHANNELS if name in channels]
     traces = [name for name in ("crash", *FLOOR_CHANNELS) if name in channels]
     return Outcome(
@@ -28,7 +30,7 @@ def judged(name: str, op_class: str = "matmul", **fields) -> Outcome:
         stage=Stage.GATED,
         op_class=op_class,
         passed=not (fault or failed or fatal),
-        floor_passed=not (fault or traces or any(gate in FLOOR_GATES for gate in failed)),
+        floor_passed=not (fault or traces or beyond),
         **fields,
     )
 

@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
+from lethe_env.audit.evidence import is_beyond_tolerance
 from lethe_env.audit.population import Population
 from lethe_env.audit.rate import Rate
-from lethe_env.audit.sweep import passes_from, sweep
+from lethe_env.audit.sweep import immovable, passes_from, sweep
 from lethe_env.audit.tables import gate_table, headline
 
 from .outcomes import NUMERIC, QUICK, failing, judged, passing, populations
@@ -26,18 +27,17 @@ ROWS = [
 ]
 
 
-def rates(exponents):
-    return [
-        (point.violation.hits, point.floor.hits) for point in sweep(Population(ROWS), exponents)
-    ]
+def rejected(exponents):
+    return [point.violation.hits for point in sweep(Population(ROWS), exponents)]
 
 
 def test_only_numbers_move():
-    assert rates([0, 1, 2, 3, 30]) == [(6, 4), (6, 4), (5, 4), (4, 3), (4, 3)]
+    assert rejected([0, 1, 2, 3, 30]) == [6, 6, 5, 4, 4]
+    assert immovable(Population(ROWS)) == Rate(4, 7)
 
 
 def test_tighter_bounds_reject_more():
-    assert rates([-1, -2, -3]) == [(6, 4), (6, 6), (7, 6)]
+    assert rejected([-1, -2, -3]) == [6, 6, 7]
 
 
 def test_the_rates_of_each_gate():
@@ -75,7 +75,6 @@ def test_looser_bounds_never_reject_more(rows):
     points = sweep(Population(rows))
     for tighter, looser in pairwise(points):
         assert looser.violation.hits <= tighter.violation.hits
-        assert looser.floor.hits <= tighter.floor.hits
         assert all(looser.gates[g].hits <= tighter.gates[g].hits for g in looser.gates)
 
 
@@ -86,7 +85,6 @@ def test_at_factor_one_the_sweep_is_the_report(rows):
     table = {row.gate: row.rate for row in gate_table(population)}
     for point in sweep(population, [0]):
         assert point.violation == headline(population).violation
-        assert point.floor == headline(population).floor
         assert point.gates == {gate: table[gate] for gate in point.gates}
 
 
@@ -95,10 +93,13 @@ def test_at_factor_one_the_sweep_is_the_report(rows):
 def test_evidence_beyond_numbers_never_moves(rows):
     population = Population(rows)
 
-    def immovable(row):
-        beyond = [g for g in row.failed_gates if math.isinf(row.loosening.get(g, math.inf))]
+    def stays(row):
+        beyond = [gate for gate in row.failed_gates if is_beyond_tolerance(row, gate)]
         return bool(row.fault or beyond or set(row.channels) - {"decoy"})
 
+    staying = sum(map(stays, population.denominator))
+    assert immovable(population).hits == staying
+    assert immovable(population).hits >= headline(population).floor.hits
     for point in sweep(population, [60]):
-        assert point.violation.hits == sum(map(immovable, population.denominator))
+        assert point.violation.hits == staying
         assert set(point.gates) <= set(NUMERIC)

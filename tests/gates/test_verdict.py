@@ -113,6 +113,8 @@ def test_the_floor_ignores_tolerances():
     value = failed("CMP-01", "off")
     assert verdict(value).floor_passed
     assert not verdict(FAILURE).floor_passed
+    assert verdict(failed("EXC-01", "finite elements", worst_ratio=1e9)).floor_passed
+    assert not verdict(failed("ORD-02", "two results", calls=5.0)).floor_passed
     assert not verdict(value, fault="does not load").floor_passed
 
 
