@@ -54,6 +54,9 @@ ROWS = [
 ]
 
 
+pytestmark = pytest.mark.xdist_group("audit_report")
+
+
 class Page(HTMLParser):
     """Collects tags with their attributes and the text of every `pre`."""
 
