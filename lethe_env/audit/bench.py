@@ -9,9 +9,9 @@ import queue
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from ..vgpu.cores import usable_cores
 from ..service.options import GraderOptions
 from ..service.pool import Pool
+from ..vgpu.cores import usable_cores
 from .judge import Judge, Judged
 from .preparer import Preparer
 from .row import Row
