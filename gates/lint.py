@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ..tasks.domains import domains
+from ..tasks.footprint import machine_bytes, native_bytes
 from ..tasks.inputs import draw_inputs
 from ..tasks.model import Task, TaskError
 from ..tasks.modules import in_probe_dtype, reference_module
@@ -19,6 +20,7 @@ from . import values
 from .comparison import outcome_of
 from .evaluation import copy_value, flatten
 from .oracle import Oracle
+from .surrogates import taken_by_rule
 from .truth import Truth, TruthTensor
 
 Surrogate = Callable[[Truth, TruthTensor, tuple[Any, ...], Truth], torch.Tensor | None]
@@ -32,6 +34,16 @@ class Lint:
     problems: tuple[str, ...] = ()
     """Each a way in which a wrong kernel would pass, or a fault of the reference."""
     notes: tuple[str, ...] = ()
+    kernelbench: tuple[str, ...] = ()
+    """What KernelBench's own rule would take on it, which the contract does not."""
+    float64: bool | None = None
+    """Whether the reference runs in float64; `None` where nothing ran."""
+    family: Mapping[str, Any] = field(default_factory=dict)
+    """The shape family that was found: `base`, `vary` and `long`."""
+    native_bytes: int | None = None
+    """Inputs, parameters and outputs at the shape written in the source; `None` if unknown."""
+    fits: bool | None = None
+    """Whether reference and candidate fit the memory of this machine at that shape."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""
@@ -41,17 +53,31 @@ class Lint:
 def lint(task: Task, oracle: Oracle) -> Lint:
     """Look at one task; never raises for the task's own faults."""
     try:
+        native = native_bytes(task.source, task.origin or task.id)
+        about = Lint(
+            task=task.id,
+            family=asdict(task.family),
+            native_bytes=native,
+            fits=None if native is None else 2 * native <= machine_bytes(),
+        )
         truths = _truths(task, oracle)
     except TaskError as error:
         return Lint(task=task.id, problems=(str(error),))
     first = next(iter(truths.values()))
     if first.error:
-        return Lint(task=task.id, problems=(f"the reference fails: {first.error}",))
+        return replace(about, problems=(f"the reference fails: {first.error}",), float64=False)
     if first.draws_random:
-        return Lint(task=task.id, notes=("draws random numbers: values are not compared",))
+        note = "draws random numbers: values are not compared"
+        return replace(about, notes=(note,), float64=True)
     truths = {probe: truth for probe, truth in truths.items() if not truth.error}
     problems = [*_vacuous(task, truths), *_ignored_inputs(task, oracle), *_ignored(task, oracle)]
-    return Lint(task=task.id, problems=tuple(problems), notes=tuple(_notes(task, truths)))
+    return replace(
+        about,
+        problems=tuple(problems),
+        notes=tuple(_notes(task, truths)),
+        kernelbench=tuple(taken_by_rule(task)),
+        float64=True,
+    )
 
 
 def _truths(task: Task, oracle: Oracle) -> dict[Probe, Truth]:

@@ -34,6 +34,8 @@ def judge(results: Results) -> Finding:
         truth = results.truths.get(probe)
         if truth is None or truth.error or seen.fault is not None:
             continue
+        if probe.weights in ("replaced", "corrupted") and not seen.weights_matched:
+            continue  # nothing was called
         calls += 1
         wrong += _misplaced(probe, truth, seen)
     if not calls:

@@ -32,11 +32,10 @@ from .command_line import (
 )
 from .evaluate_command import evaluate
 from .gates.comparison import outcome_of
-from .gates.lint import lint
-from .gates.oracle import Oracle
 from .gates.verdict import Verdict
-from .grader import cache_directory
+from .kernelbench.command import kernelbench_app
 from .kernels.controls import HONEST, RED_TEAM, Control
+from .lint_command import lint_tasks
 from .rendering import broker_table, comparison_table, evidence_line, task_table, verdict_view
 from .service.client import brokers, stop_brokers
 from .tasks.catalog import find_task, load_tasks, suite
@@ -52,8 +51,10 @@ app = typer.Typer(
 tasks_app = typer.Typer(no_args_is_help=True, help="Look at tasks.")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(audit_app, name="audit")
+tasks_app.command("lint")(lint_tasks)
 broker_app = typer.Typer(no_args_is_help=True, help="See or end the processes that serve verdicts.")
 app.add_typer(broker_app, name="broker")
+app.add_typer(kernelbench_app, name="kernelbench")
 app.command()(evaluate)
 app.command()(policy)
 app.command()(compare)
@@ -247,31 +248,6 @@ def show_task(
         out.print(f"waived {gate}: {reason}", highlight=False)
     out.print()
     out.print(found.source, markup=False, highlight=False)
-
-
-@tasks_app.command("lint")
-def lint_tasks(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(help="Suite ids, files, folders or tables; else the suite."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say for each task what would pass on it that should not. Exits with 1 if anything would."""
-    tasks = [task for source in sources or [] for task in load_tasks(source)]
-    reports = []
-    for task in tasks or suite().values():
-        log.print(task.id, style="dim")
-        reports.append(lint(task, Oracle(cache_directory=cache_directory() / "oracle")))
-    if as_json:
-        print(json.dumps([report.to_json() for report in reports], indent=2))
-    else:
-        for report in reports:
-            state = "fine" if not report.problems else f"{len(report.problems)} problems"
-            out.print(f"{report.task}: {state}", style="" if not report.problems else "red")
-            for line in (*report.problems, *report.notes):
-                out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(FAILED if any(report.problems for report in reports) else PASSED)
 
 
 @broker_app.command("status")

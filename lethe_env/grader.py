@@ -20,6 +20,7 @@ from .tasks.catalog import find_task
 from .tasks.model import Task, TaskError
 from .tasks.observation import Observation
 from .tasks.probe import Probe
+from .trials import Trials
 
 if TYPE_CHECKING:
     from .service.jobs import Job
@@ -114,6 +115,8 @@ class Grader:
 
     def _grade(self, job: Job) -> Verdict:
         try:
+            if job.rule is not None:
+                return Trials(self, job.task, job.source, job.rule).verdict()
             return self.grade(job.task, job.source)
         except (TaskError, HarnessError) as error:
             return broken(job.task, job.source, str(error))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from .kernelbench_folder import load_folder, load_problem
+from .kernelbench_folder import Loader, folder_loaders, load_folder, load_problem
 from .model import ShapeFamily, Task, TaskError
-from .table import load_table
+from .table import load_table, table_loaders
 
 SUITE = Path(__file__).parent / "suite"
 
@@ -98,6 +98,30 @@ def find_task(name: str) -> Task:
         else "; `lethe tasks list` names them all"
     )
     raise TaskError(f"no task named {name}{hint}")
+
+
+def task_loaders(source: str, level: int | None = None) -> Iterator[tuple[str, Loader]]:
+    """Names of tasks with what loads each, so that one which cannot be loaded harms no other.
+
+    Args:
+        source: a suite id, a file, a KernelBench folder or a table, see `load_tasks`.
+        level: only tasks of this KernelBench level.
+
+    Raises:
+        TaskError: nothing of that name, or nothing of that level.
+    """
+    path = Path(source)
+    found: Iterator[tuple[str, int | None, Loader]]
+    if path.is_dir():
+        found = folder_loaders(path)
+    elif path.suffix in (".jsonl", ".parquet"):
+        found = table_loaders(source)
+    else:
+        found = iter([(source, None, partial(find_task, source))])
+    chosen = [(name, load) for name, of, load in found if level is None or of == level]
+    if not chosen:
+        raise TaskError(f"{source} holds no problem of level {level}")
+    yield from chosen
 
 
 def load_tasks(source: str) -> Iterator[Task]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from .classification import op_class_of
 from .model import Task, TaskError
 from .shrinking import fitted_family
+
+Loader = Callable[[], Task]
+"""Loads one task, which takes a while: its shape family is found by trial."""
 
 
 def load_problem(path: Path) -> Task:
@@ -27,24 +31,35 @@ def load_folder(folder: Path) -> Iterator[Task]:
     """Every problem below a folder, in the order of their numbers.
 
     Raises:
+        TaskError: the folder holds no problem, or one that cannot be loaded.
+    """
+    for _, _, load in folder_loaders(folder):
+        yield load()
+
+
+def folder_loaders(folder: Path) -> Iterator[tuple[str, int | None, Loader]]:
+    """Name, level and loader of every problem below a folder, in the order of their numbers.
+
+    Raises:
         TaskError: the folder holds no problem.
     """
     paths = [p for p in folder.rglob("*.py") if not p.name.startswith("_")]
     if not paths:
         raise TaskError(f"no KernelBench problem (*.py) below {folder}")
     for path in sorted(paths, key=lambda p: (str(p.parent), _number(p), p.name)):
-        yield load_problem(path)
+        yield _identity(path), _level(path), partial(load_problem, path)
 
 
 def foreign_task(identity: str, source: str, *, level: int | None, origin: str) -> Task:
     """A task from a bare reference source, with everything else inferred."""
+    family = fitted_family(source, origin)  # says so if the source is not Python
     op_class = op_class_of(identity, source)
     return Task(
         id=identity,
         source=source,
         op_class=op_class,
         level=level,
-        family=fitted_family(source, origin),
+        family=family,
         allow_tf32=op_class == "conv",  # PyTorch's own default: cudnn.allow_tf32 is on
         origin=origin,
     )

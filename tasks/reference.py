@@ -58,8 +58,9 @@ class Reference:
 def size_constants(source: str, origin: str = "task") -> dict[str, int]:
     """Module-level integer constants of a source, with the values written there.
 
-    Literals and arithmetic on literals count: `n = 8`, `m, k = 4, 2048 * 2`. What is computed
-    from other names follows by itself.
+    Literals and arithmetic on literals count: `n = 8`, `m, k = 4, 2048 * 2`, and the entries of a
+    tuple by their index: `shape = (32, 64)` gives `shape[0]` and `shape[1]`. What is computed from
+    other names follows by itself.
 
     Raises:
         TaskError: the source is not Python.
@@ -149,7 +150,7 @@ def _slots_of(node: ast.Assign | ast.AnnAssign, target: ast.expr) -> list[_Slot]
     if isinstance(target, ast.Name):
         folded = _folded(value)
         if folded is None:
-            return []
+            return _tuple_slots(target.id, value)
         return [_Slot(target.id, folded, lambda new: setattr(node, "value", _literal(new)))]
     if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
         return []
@@ -159,6 +160,17 @@ def _slots_of(node: ast.Assign | ast.AnnAssign, target: ast.expr) -> list[_Slot]
         if isinstance(inner, ast.Name) and folded is not None:
             found.append(_Slot(inner.id, folded, partial(_set_element, value.elts, index)))
     return found
+
+
+def _tuple_slots(name: str, value: ast.expr | None) -> list[_Slot]:
+    """The integers of a tuple, as in `shape = (64, 32768)`: `shape[0]` and `shape[1]`."""
+    if not isinstance(value, ast.Tuple):
+        return []
+    return [
+        _Slot(f"{name}[{index}]", folded, partial(_set_element, value.elts, index))
+        for index, element in enumerate(value.elts)
+        if (folded := _folded(element)) is not None
+    ]
 
 
 def _set_element(elements: list[ast.expr], index: int, new: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,8 @@ from .reference import Reference, load_reference, size_constants
 
 BASE_BUDGET_ELEMENTS = 1 << 16
 """Elements of all inputs together at the base member."""
+OUTPUT_BUDGET_ELEMENTS = 1 << 17
+"""Elements of all outputs there: a product of two thin matrices is a large one."""
 LONG_BUDGET_ELEMENTS = 1 << 17
 """The same at the member with the longest reduction."""
 ROW_BEYOND_BLOCK = 1031
@@ -28,8 +30,12 @@ ROW_COUNT = 8
 SMALL_COUNT = 3
 """For the constants that only repeat the work."""
 VARIATIONS = (1, 2, 17, 31, 33, 127, 129)
+FIXED_BUDGET_ELEMENTS = 1 << 26
+"""Inputs of a reference that has no sizes to lower: beyond this it is not even tried."""
 STEPS_LIMIT = 64
 """Attempts at one member before it is given up."""
+
+Shapes = list[tuple[int, ...]]
 
 
 @lru_cache(maxsize=1024)
@@ -46,7 +52,7 @@ def fitted_family(source: str, origin: str) -> ShapeFamily:
     constants = size_constants(source, origin)
     sizes = _input_sizes(source, origin, constants)
     if not sizes:
-        _check(source, {}, origin)
+        _check_fixed(source, origin)
         return ShapeFamily()
     base = _shrink(source, origin, sizes)
     return ShapeFamily(
@@ -61,7 +67,52 @@ def input_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:
     return sum(math.prod(shape) for shape in _shapes(load_reference(source, sizes, origin)))
 
 
-def _shapes(reference: Reference) -> list[tuple[int, ...]]:
+def output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int | None:
+    """Elements of all outputs together, without computing them; `None` if that cannot be told."""
+    shapes = _output_shapes(source, sizes, origin)
+    return None if shapes is None else sum(map(math.prod, shapes))
+
+
+def rows_only(source: str, origin: str) -> dict[str, int]:
+    """The native shape with everything that only counts rows lowered to two."""
+    sizes = _input_sizes(source, origin, size_constants(source, origin))
+    floors = {name: _floor(source, origin, name, value) for name, value in sizes.items()}
+    return {
+        name: min(value, 2) if floors[name] == ROW_COUNT else value for name, value in sizes.items()
+    }
+
+
+def widest_member(
+    source: str, origin: str, base: Mapping[str, int], budget_elements: int
+) -> dict[str, int]:
+    """The native shape if inputs and outputs fit the budget, else with two rows, else the base.
+
+    Magnitudes often depend on the width and never on the number of rows.
+    """
+    for sizes in ({}, rows_only(source, origin)):
+        try:
+            inputs = input_elements(source, sizes, origin)
+        except TaskError:
+            continue
+        outputs = output_elements(source, sizes, origin)
+        if sizes and outputs is None:
+            continue
+        if max(inputs, outputs or 0) <= budget_elements:
+            return sizes
+    return dict(base)
+
+
+def _output_shapes(source: str, sizes: Mapping[str, int], origin: str) -> Shapes | None:
+    """`None` of a reference that looks at values: it does not run without them."""
+    reference = load_reference(source, sizes, origin)
+    try:
+        with torch.device("meta"), torch.no_grad():
+            return _leaf_shapes(reference.build()(*own_inputs(reference, 0)))
+    except Exception:  # noqa: BLE001 - whatever it raises, the shapes are unknown
+        return None
+
+
+def _shapes(reference: Reference) -> Shapes:
     with torch.device("meta"):
         inputs = own_inputs(reference, 0)
     return [tuple(value.shape) for value in inputs if isinstance(value, torch.Tensor)]
@@ -84,61 +135,108 @@ def _input_sizes(source: str, origin: str, constants: Mapping[str, int]) -> dict
 
 
 def _shrink(source: str, origin: str, native: Mapping[str, int]) -> dict[str, int]:
-    sizes = dict(native)
     floors = {name: _floor(source, origin, name, value) for name, value in native.items()}
-    for _ in range(STEPS_LIMIT):
-        if input_elements(source, sizes, origin) <= BASE_BUDGET_ELEMENTS:
-            break
-        smaller = _smaller(source, origin, sizes, floors)
-        if smaller is None:
-            break
-        sizes = smaller
-    for candidate in (_odd(sizes), sizes):
-        if _runs(source, candidate, origin):
+    sizes = _lowered(source, origin, native, floors)
+    for candidate in (*_odd(sizes), *_stretched(source, origin, sizes, floors), sizes):
+        beyond = max(candidate.values()) >= TILE_BEYOND_BLOCK
+        if (beyond or candidate is sizes) and _runs(source, candidate, origin):
             return candidate
     _check(source, sizes, origin)
     return sizes
 
 
+def _lowered(
+    source: str, origin: str, native: Mapping[str, int], floors: Mapping[str, float]
+) -> dict[str, int]:
+    """Sizes lowered one at a time until inputs and outputs fit the budget."""
+    sizes = dict(native)
+    for _ in range(STEPS_LIMIT):
+        if _affordable(source, sizes, origin):
+            break
+        smaller = _smaller(source, origin, sizes, floors)
+        if smaller is None:
+            break
+        sizes = smaller
+    return sizes
+
+
+def _affordable(source: str, sizes: Mapping[str, int], origin: str) -> bool:
+    if input_elements(source, sizes, origin) > BASE_BUDGET_ELEMENTS:
+        return False
+    return (output_elements(source, sizes, origin) or 0) <= OUTPUT_BUDGET_ELEMENTS
+
+
+def _stretched(
+    source: str, origin: str, sizes: Mapping[str, int], floors: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Where many axes share the budget and none is beyond a block: one that is, at their cost."""
+    for name in reversed([each for each in sizes if floors[each] > ROW_COUNT]):
+        rows = [each for each in sizes if floors[each] == ROW_COUNT and sizes[each] <= 2]
+        kept = {**floors, **dict.fromkeys([name, *rows], math.inf)}  # lowered last
+        stretched = _lowered(source, origin, {**sizes, name: TILE_BEYOND_BLOCK}, kept)
+        if stretched[name] == TILE_BEYOND_BLOCK and _affordable(source, stretched, origin):
+            yield stretched
+
+
 def _floor(source: str, origin: str, name: str, value: int) -> int:
     """How small a size should become: small for what only counts rows, a tile for the rest."""
-    before = _shapes(load_reference(source, {}, origin))
     try:
-        after = _shapes(load_reference(source, {name: value + 1}, origin))
+        inputs = _moved(
+            _shapes(load_reference(source, {}, origin)),
+            _shapes(load_reference(source, {name: value + 1}, origin)),
+        )
     except TaskError:
         return TILE_BEYOND_BLOCK
-    moved = {
+    before, after = (_output_shapes(source, sizes, origin) for sizes in ({}, {name: value + 1}))
+    known = before is not None and after is not None
+    outputs = _moved(before, after) if before is not None and after is not None else {0}
+    rows = inputs == {0} and (not known or outputs == {0})
+    return ROW_COUNT if rows else TILE_BEYOND_BLOCK
+
+
+def _moved(before: Shapes, after: Shapes) -> set[int]:
+    """The axes along which tensors of more than one axis differ."""
+    return {
         axis
         for one, two in zip(before, after, strict=False)
         for axis, (old, new) in enumerate(zip(one, two, strict=False))
         if old != new and len(one) > 1
     }
-    return ROW_COUNT if moved == {0} else TILE_BEYOND_BLOCK
 
 
 def _smaller(
-    source: str, origin: str, sizes: Mapping[str, int], floors: Mapping[str, int]
+    source: str, origin: str, sizes: Mapping[str, int], floors: Mapping[str, float]
 ) -> dict[str, int] | None:
     """The same sizes with the one halved that is farthest above its floor and still runs."""
+    shapeless = _output_shapes(source, {}, origin) is not None
     for name in sorted(sizes, key=lambda each: sizes[each] / floors[each], reverse=True):
-        if sizes[name] < 2:
-            continue
-        trial = {**sizes, name: sizes[name] // 2}
-        try:
-            elements = input_elements(source, trial, origin)
-        except TaskError:
-            continue
-        if elements > BASE_BUDGET_ELEMENTS or _runs(source, trial, origin):
-            return trial
+        for trial in _moves(sizes, name, sizes[name] // 2):
+            if trial[name] < 1:
+                continue
+            try:
+                elements = input_elements(source, trial, origin)
+            except TaskError:
+                continue
+            if shapeless and _output_shapes(source, trial, origin) is None:
+                continue
+            if elements > BASE_BUDGET_ELEMENTS or _runs(source, trial, origin):
+                return trial
     return None
 
 
-def _odd(sizes: Mapping[str, int]) -> dict[str, int]:
+def _moves(sizes: Mapping[str, int], name: str, value: int) -> tuple[dict[str, int], ...]:
+    """A size moved alone, and together with those that equal it: they may have to be equal."""
+    alone = {**sizes, name: value}
+    equal = {each: value for each in sizes if sizes[each] == sizes[name]}
+    return (alone,) if len(equal) == 1 else (alone, {**sizes, **equal})
+
+
+def _odd(sizes: Mapping[str, int]) -> tuple[dict[str, int], ...]:
     """The largest size moved to a prime beyond a block, the smallest ones kept small."""
     largest = max(sizes, key=lambda name: sizes[name])
     value = sizes[largest]
     prime = ROW_BEYOND_BLOCK if value >= ROW_BEYOND_BLOCK // 2 else TILE_BEYOND_BLOCK
-    return {**sizes, largest: prime} if value >= TILE_BEYOND_BLOCK // 2 else dict(sizes)
+    return _moves(sizes, largest, prime) if value >= TILE_BEYOND_BLOCK // 2 else ()
 
 
 def _variations(source: str, origin: str, base: Mapping[str, int], name: str) -> tuple[int, ...]:
@@ -192,9 +290,22 @@ def _reduced(source: str, origin: str, base: Mapping[str, int]) -> str:
 
 
 def _output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:
-    output = _run(source, sizes, origin)
+    return sum(map(math.prod, _leaf_shapes(_run(source, sizes, origin))))
+
+
+def _leaf_shapes(output: Any) -> Shapes:
     leaves = torch.utils._pytree.tree_leaves(output)
-    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _check_fixed(source: str, origin: str) -> None:
+    elements = input_elements(source, {}, origin)
+    if elements > FIXED_BUDGET_ELEMENTS:
+        raise TaskError(
+            f"{origin}: its inputs have {elements} elements, and it has no module-level integer "
+            "constant by which they could be made smaller"
+        )
+    _check(source, {}, origin)
 
 
 def _runs(source: str, sizes: Mapping[str, int], origin: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .kernelbench_folder import foreign_task
+from .kernelbench_folder import Loader, foreign_task
 from .model import Task, TaskError
 
 
@@ -32,24 +33,39 @@ def load_table(table: str, columns: Columns = Columns()) -> Iterator[Task]:
     Raises:
         TaskError: no such table, no such column, or a reference that fails.
     """
-    for number, row in enumerate(_rows(table)):
+    for _, _, load in table_loaders(table, columns):
+        yield load()
+
+
+def table_loaders(
+    table: str, columns: Columns = Columns()
+) -> Iterator[tuple[str, int | None, Loader]]:
+    """Name, level and loader of every row.
+
+    Raises:
+        TaskError: no such table, or no such column.
+    """
+    for number, row in enumerate(read_rows(table)):
         if columns.source not in row:
             known = ", ".join(sorted(row))
             raise TaskError(
                 f"{table}: no column {columns.source!r} in row {number}; it has {known}"
             )
         level = row.get(columns.level)
+        level = None if level is None else int(level)
         name = row.get(columns.name) or f"row{number}"
-        identity = f"level{level}/{name}" if level is not None else str(name)
-        yield foreign_task(
-            identity.removesuffix(".py"),
-            row[columns.source],
-            level=None if level is None else int(level),
-            origin=f"{table} row {number}",
-        )
+        identity = (f"level{level}/{name}" if level is not None else str(name)).removesuffix(".py")
+        origin = f"{table} row {number}"
+        source = row[columns.source]
+        yield identity, level, partial(foreign_task, identity, source, level=level, origin=origin)
 
 
-def _rows(table: str) -> Iterator[Mapping[str, Any]]:
+def read_rows(table: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a `.jsonl` or `.parquet` file or of a Hugging Face dataset, one by one.
+
+    Raises:
+        TaskError: no such table, or a line that is no JSON object.
+    """
     path = Path(table)
     if path.suffix == ".jsonl":
         return _jsonl_rows(_existing(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from ..gates.kernelbench_rule import Rule
 from ..gates.verdict import Verdict
 from ..tasks.model import Task
 
@@ -22,12 +23,16 @@ class Job:
     task: Task
     source: str
     """Text that ought to define `ModelNew`; anything at all is allowed."""
+    rule: Rule | None = None
+    """If given, only KernelBench's rule is asked: the verdict is its `allclose` alone."""
 
     @cached_property
     def digest(self) -> str:
         """Content hash: equal for jobs that get equal verdicts from equal verifiers."""
         content = hashlib.sha256(self.task.digest.encode())
         content.update(self.source.encode(errors="surrogatepass"))
+        if self.rule is not None:
+            content.update(repr(self.rule).encode())
         return content.hexdigest()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..cell.policy import SOURCE_CHARACTERS
+from ..gates.kernelbench_rule import Rule
 from ..gates.verdict import Verdict
 from ..tasks.model import Task
 from .jobs import Job
@@ -14,7 +15,9 @@ from .jobs import Job
 
 def job_to_json(job: Job) -> dict[str, Any]:
     """A JSON-ready mapping; of a source too long to be judged, enough to refuse it."""
-    return {"task": job.task.to_json(), "source": job.source[: SOURCE_CHARACTERS + 1]}
+    rule = None if job.rule is None else job.rule.to_json()
+    source = job.source[: SOURCE_CHARACTERS + 1]
+    return {"task": job.task.to_json(), "source": source, "rule": rule}
 
 
 def job_from_json(data: Mapping[str, Any]) -> Job:
@@ -22,9 +25,11 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
 
     Raises:
         TaskError: the task contradicts itself.
-        KeyError, TypeError: the mapping is not of that form.
+        KeyError, TypeError, ValueError: the mapping is not of that form.
     """
-    return Job(Task.from_json(data["task"]), str(data["source"]))
+    rule = data.get("rule")
+    asked = None if rule is None else Rule(**rule)
+    return Job(Task.from_json(data["task"]), str(data["source"]), asked)
 
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:

@@ -4,9 +4,16 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from lethe_env.tasks.catalog import find_task, load_tasks, suite
+from lethe_env.tasks.catalog import find_task, load_tasks, suite, task_loaders
 from lethe_env.tasks.model import TaskError
-from lethe_env.tasks.shrinking import BASE_BUDGET_ELEMENTS, fitted_family, input_elements
+from lethe_env.tasks.shrinking import (
+    BASE_BUDGET_ELEMENTS,
+    OUTPUT_BUDGET_ELEMENTS,
+    fitted_family,
+    input_elements,
+    output_elements,
+    widest_member,
+)
 from lethe_env.tasks.table import Columns, load_table
 
 SOFTMAX = """
@@ -148,3 +155,85 @@ def test_the_suite_is_found_by_name_and_a_wrong_name_gets_a_hint():
         find_task("softmax")
     with pytest.raises(TaskError, match=r"no task file at nowhere\.py"):
         find_task("nowhere.py")
+
+
+def source(forward: str, inputs: str, sizes: str) -> str:
+    return (
+        f"import torch\n{sizes}\nclass Model(torch.nn.Module):\n    def forward(self, *x):\n"
+        f"        return {forward}\ndef get_inputs():\n    return [{inputs}]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+
+
+def test_the_entries_of_a_tuple_are_sizes_too():
+    scan = source("x[0].cumsum(1)", "torch.rand(n, *shape)", "n = 32768\nshape = (32768,)")
+    family = fitted_family(scan, "scan")
+    assert family.base == {"n": 64, "shape[0]": 1031}
+    assert family.vary["shape[0]"]
+
+
+def test_a_large_output_of_small_inputs_is_made_smaller():
+    outer = source("x[0] @ x[1]", "torch.rand(m, k), torch.rand(k, m)", "m, k = 32768, 32")
+    family = fitted_family(outer, "outer")
+    assert output_elements(outer, family.base, "outer") <= OUTPUT_BUDGET_ELEMENTS
+
+
+def test_one_axis_of_many_is_beyond_a_block():
+    norm = source(
+        "x[0] / x[0].norm(dim=1, keepdim=True)",
+        "torch.rand(n, c, h, w)",
+        "n, c, h, w = 112, 64, 512, 512",
+    )
+    family = fitted_family(norm, "norm")
+    assert max(family.base.values()) == 131
+    assert family.base["n"] == 2
+    assert input_elements(norm, family.base, "norm") <= BASE_BUDGET_ELEMENTS
+
+
+def test_a_contracted_size_does_not_count_rows():
+    product = source(
+        "x[0].T @ x[1]", "torch.rand(k, m), torch.rand(k, n)", "k, m, n = 8192, 2048, 4096"
+    )
+    assert fitted_family(product, "product").base["k"] >= 128
+
+
+def test_sizes_that_have_to_be_equal_shrink_together():
+    hinge = source(
+        "(x[0] * x[1]).mean()", "torch.rand(n, *shape), torch.rand(n)", "n = 4096\nshape = (4096,)"
+    )
+    assert fitted_family(hinge, "hinge").base == {"n": 131, "shape[0]": 131}
+
+
+def test_inputs_that_cannot_be_made_smaller_are_not_even_tried():
+    fixed = source("x[0]", "torch.rand(20000, 20000)", "")
+    with pytest.raises(TaskError, match="400000000 elements"):
+        fitted_family(fixed, "fixed")
+
+
+def test_a_reference_that_is_not_python_is_the_tasks_fault(tmp_path):
+    path = tmp_path / "1_Broken.py"
+    path.write_text("def (")
+    with pytest.raises(TaskError, match="not Python"):
+        find_task(str(path))
+
+
+def test_the_widest_member_keeps_the_width():
+    softmax = SOFTMAX.replace("4096", "512")
+    base = {"batch_size": 8, "dim": 1031}
+    wide = {"batch_size": 2, "dim": 393216}
+    assert widest_member(softmax, "softmax", base, 1 << 20) == wide
+    assert widest_member(softmax, "softmax", base, 1 << 18) == base
+    assert widest_member(softmax, "softmax", base, 1 << 28) == {}
+
+
+def test_problems_are_named_before_they_are_loaded(tmp_path):
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level2").mkdir()
+    (tmp_path / "level1" / "2_Broken.py").write_text("def (")
+    (tmp_path / "level1" / "1_Softmax.py").write_text(SOFTMAX)
+    (tmp_path / "level2" / "1_Softmax.py").write_text(SOFTMAX)
+    loaders = dict(task_loaders(str(tmp_path), level=1))
+    assert list(loaders) == ["level1/1_Softmax", "level1/2_Broken"]
+    assert loaders["level1/1_Softmax"]().level == 1
+    with pytest.raises(TaskError, match="level 3"):
+        list(task_loaders(str(tmp_path), level=3))

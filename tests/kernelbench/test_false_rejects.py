@@ -1,0 +1,142 @@
+"""What KernelBench rejects wrongly: its rule does so here too, the contract does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from lethe_env.cell import review
+
+from .conftest import candidate, module, problem, same
+
+pytestmark = pytest.mark.xdist_group("kernelbench false rejects")
+
+CROSS_ENTROPY = problem(
+    "return F.cross_entropy(x, y)",
+    inputs="[torch.rand(rows, width), torch.randint(0, width, (rows,))]",
+    sizes="rows, width = 8, 40",
+    arguments="x, y",
+)
+DROPOUT = problem(
+    "return torch.softmax(self.dropout(self.linear(x)), dim=1)",
+    init="self.linear = nn.Linear(width, 24)\nself.dropout = nn.Dropout(0.2)",
+    sizes="rows, width = 4, 40",
+    settings="width",
+)
+TWO_LAYERS = problem(
+    "return self.second(torch.relu(self.first(x)))",
+    init="self.first = nn.Linear(width, 24)\nself.second = nn.Linear(24, 8)",
+    sizes="rows, width = 4, 40",
+    settings="width",
+)
+OTHER_ORDER = candidate(
+    "return self.second(torch.relu(self.first(x)))",
+    init="self.second = nn.Linear(24, 8)\nself.first = nn.Linear(width, 24)",
+    settings="width",
+)
+RENAMED = candidate(
+    "return self.b(torch.relu(self.a(x)))",
+    init="self.a = nn.Linear(width, 24)\nself.b = nn.Linear(24, 8)",
+    settings="width",
+)
+PAIR = problem("return x * 2, x.sum(dim=1)", sizes="rows, width = 4, 40")
+UNDEFINED = problem("return torch.sqrt(x - 0.5)", sizes="rows, width = 4, 40")
+HALF_BREAKS = problem("return torch.matmul(x, torch.eye(x.shape[1]))", sizes="rows, width = 4, 40")
+RECURRENT = problem(
+    """
+    gap = torch.cumsum(a, dim=1)
+    decay = torch.exp(gap[:, :, None] - gap[:, None, :])
+    return torch.matmul(decay * torch.tril(torch.ones_like(decay[0])), x)
+    """,
+    inputs="[torch.randn(rows, length, width), torch.randn(rows, length).abs() * 0.3]",
+    sizes="rows, length, width = 2, 256, 8",
+    arguments="x, a",
+)
+STEP_BY_STEP = candidate(
+    """
+    state = torch.zeros_like(x[:, 0])
+    states = []
+    for step in range(x.shape[1]):
+        state = torch.exp(a[:, step, None]) * state + x[:, step]
+        states.append(state)
+    return torch.stack(states, dim=1)
+    """,
+    arguments="x, a",
+)
+HONEST = {
+    "integer targets": {"problem": CROSS_ENTROPY, "candidate": same(CROSS_ENTROPY)},
+    "dropout": {"problem": DROPOUT, "candidate": same(DROPOUT)},
+    "another order of layers": {"problem": TWO_LAYERS, "candidate": OTHER_ORDER},
+    "several outputs": {"problem": PAIR, "candidate": same(PAIR)},
+    "NaN in the reference": {"problem": UNDEFINED, "candidate": same(UNDEFINED)},
+    "a reference that breaks in half precision": {
+        "problem": HALF_BREAKS,
+        "candidate": same(HALF_BREAKS),
+        "precision": "bfloat16",
+    },
+    "growing states in another order": {"problem": RECURRENT, "candidate": STEP_BY_STEP},
+}
+
+MODEL = module("ModelNew", "return x")
+DOUBLE = problem("return x * 2", sizes="rows, width = 4, 40")
+ARGMAX = problem("return torch.argmax(x, dim=1)", sizes="rows, width = 4, 40")
+WRONG = {
+    "another dtype": {"problem": DOUBLE, "candidate": candidate("return (x * 2).double()")},
+    "wrong integers": {"problem": ARGMAX, "candidate": candidate("return torch.argmin(x, dim=1)")},
+    "a constructor that raises": {
+        "problem": DOUBLE,
+        "candidate": candidate("return x * 2", init="raise ValueError('no such width')"),
+    },
+    "another shape": {"problem": DOUBLE, "candidate": candidate("return x[:, 1:] * 2")},
+}
+
+
+@pytest.fixture(scope="module")
+def results(judge):
+    renamed = {"problem": TWO_LAYERS, "candidate": RENAMED}
+    return judge({**HONEST, **WRONG, "renamed parameters": renamed})
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_rule_rejects_and_the_contract_accepts(results, name):
+    by_rule, by_contract = results["kernelbench"][name], results["contract"][name]
+    assert by_rule.judged
+    assert not by_rule.correctness
+    assert by_contract.correctness, by_contract.metadata
+
+
+def test_other_names_of_the_parameters_are_no_fault(results):
+    for check in ("kernelbench", "contract"):
+        result = results[check]["renamed parameters"]
+        assert result.correctness, result.metadata
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "by_rule", "by_contract"),
+    [
+        ("another dtype", "runtime_error_name", "builtins.RuntimeError", None),
+        ("another dtype", "correctness_issue_name", None, "PRC-01"),
+        ("wrong integers", "runtime_error_name", "builtins.RuntimeError", None),
+        ("wrong integers", "correctness_issue_name", None, "CMP-01"),
+        ("a constructor that raises", "runtime_error_name", "ValueError", "ValueError"),
+        ("another shape", "correctness_issue_name", "correctness_issue", "CMP-01"),
+    ],
+)
+def test_a_wrong_kernel_is_called_what_it_is(results, name, key, by_rule, by_contract):
+    for check, expected in (("kernelbench", by_rule), ("contract", by_contract)):
+        result = results[check][name]
+        assert result.compiled
+        assert not result.correctness
+        assert result.metadata.get(key) == expected, result.metadata
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '"""Forward pass, a single pass over all except the last row."""',
+        "from triton import jit",
+        "import triton.language as T",
+        "class Settings:\n    pass",
+    ],
+)
+def test_words_are_not_held_against_a_kernel(head):
+    assert review(f"{head}\nimport torch\nimport torch.nn as nn\n{MODEL}") is None
