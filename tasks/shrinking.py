@@ -27,6 +27,8 @@ TILE_BEYOND_BLOCK = 131
 """A prime above 128, the usual side of a tile."""
 ROW_COUNT = 8
 """What a size that only counts rows is lowered towards while others are lowered to a tile."""
+MINIMUM = 2
+"""No size goes below it while another can be lowered: errors of indexing would hide there."""
 SMALL_COUNT = 3
 """For the constants that only repeat the work."""
 VARIATIONS = (1, 2, 17, 31, 33, 127, 129)
@@ -171,8 +173,7 @@ def _stretched(
 ) -> Iterator[dict[str, int]]:
     """Where many axes share the budget and none is beyond a block: one that is, at their cost."""
     for name in reversed([each for each in sizes if floors[each] > ROW_COUNT]):
-        rows = [each for each in sizes if floors[each] == ROW_COUNT and sizes[each] <= 2]
-        kept = {**floors, **dict.fromkeys([name, *rows], math.inf)}  # lowered last
+        kept = {**floors, name: math.inf}  # lowered last
         stretched = _lowered(source, origin, {**sizes, name: TILE_BEYOND_BLOCK}, kept)
         if stretched[name] == TILE_BEYOND_BLOCK and _affordable(source, stretched, origin):
             yield stretched
@@ -209,7 +210,7 @@ def _smaller(
 ) -> dict[str, int] | None:
     """The same sizes with the one halved that is farthest above its floor and still runs."""
     shapeless = _output_shapes(source, {}, origin) is not None
-    for name in sorted(sizes, key=lambda each: sizes[each] / floors[each], reverse=True):
+    for name in sorted(sizes, key=lambda each: _excess(sizes[each], floors[each]), reverse=True):
         for trial in _moves(sizes, name, sizes[name] // 2):
             if trial[name] < 1:
                 continue
@@ -222,6 +223,11 @@ def _smaller(
             if elements > BASE_BUDGET_ELEMENTS or _runs(source, trial, origin):
                 return trial
     return None
+
+
+def _excess(value: int, floor: float) -> float:
+    """How far a size is above its floor; the last two rows or columns go last of all."""
+    return value / floor if value >= 2 * MINIMUM else 0.0
 
 
 def _moves(sizes: Mapping[str, int], name: str, value: int) -> tuple[dict[str, int], ...]:

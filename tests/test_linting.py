@@ -14,20 +14,25 @@ from .kernelbench.conftest import problem
 TASKS = {
     "fine": problem("return x * 2", sizes="rows, width = 4, 40"),
     "not Python": "def (",
-    "endless": "while True:\n    pass",
     "greedy": problem("return x", inputs="[torch.ones(1 << 40)]", sizes="n = 1"),
     "deadly": "import os\nos._exit(3)",
     "vacuous": problem("return torch.relu(x)", sizes="rows, width = 4, 40"),
 }
 
 
+def loader(name, source):
+    return name, partial(foreign_task, name, source, level=None, origin=name)
+
+
 @pytest.fixture(scope="module")
 def reports():
-    loaders = [
-        (name, partial(foreign_task, name, source, level=None, origin=name))
-        for name, source in TASKS.items()
-    ]
-    return {report.task: report for report in lint_many(loaders, workers=3, seconds=30.0)}
+    loaders = [loader(name, source) for name, source in TASKS.items()]
+    return {report.task: report for report in lint_many(loaders, workers=2)}
+
+
+def test_a_task_that_takes_too_long_is_ended():
+    (report,) = lint_many([loader("endless", "while True:\n    pass")], seconds=0.5)
+    assert report.problems == ("not linted: took over 0.5 seconds",)
 
 
 def test_every_task_has_a_report(reports):
@@ -38,7 +43,6 @@ def test_every_task_has_a_report(reports):
     ("name", "words"),
     [
         ("not Python", "not Python"),
-        ("endless", "took over 30 seconds"),
         ("greedy", "elements"),
         ("deadly", "its process ended"),
     ],

@@ -11,6 +11,7 @@ import atexit
 import logging
 import os
 import tempfile as temporary
+import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -115,6 +116,7 @@ class RemoteModel(nn.Module):
         self._seed = torch.initial_seed()
         self._dtype = torch.float32
         self._cell = _workshop().open(self.source)
+        weakref.finalize(self, self._cell.close)
 
     def forward(self, *inputs: Any) -> Any:
         """Call the candidate; several outputs come back as a tuple.

@@ -186,7 +186,7 @@ def test_one_axis_of_many_is_beyond_a_block():
     )
     family = fitted_family(norm, "norm")
     assert max(family.base.values()) == 131
-    assert family.base["n"] == 2
+    assert min(family.base.values()) >= 2
     assert input_elements(norm, family.base, "norm") <= BASE_BUDGET_ELEMENTS
 
 
