@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from lethe_env.audit.corpora import Row
+from lethe_env.audit.row import Row
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'lethe_env[dist]'")
 pytestmark = [
@@ -52,6 +52,20 @@ def slow_judges():
     return SlowJudge()
 
 
+def knowing_judges(truth):
+    """Judges that say what a table says of each id."""
+
+    class KnowingJudge:
+        def judge(self, row):
+            from lethe_env.audit.judge import Judged
+            from lethe_env.audit.row import Outcome
+
+            stage, passed = truth[row.id]
+            return Judged(Outcome(id=row.id, stage=stage, passed=passed, floor_passed=passed))
+
+    return KnowingJudge
+
+
 def rows(*sources):
     return [Row(id=f"row{i}", reference="r", candidate=s) for i, s in enumerate(sources)]
 
@@ -74,10 +88,19 @@ def finish(bench, todo, after=None):
     return outcomes
 
 
+def come_up(bench):
+    """Wait until every actor runs, as the first rows would."""
+    deadline = time.monotonic() + 120
+    while len(bench._idle) < bench.capacity:
+        assert time.monotonic() < deadline, "an actor did not start"
+        assert bench.get(0.5) is None
+
+
 def test_nothing_is_lost_or_counted_twice_when_a_node_dies(cluster):
     from lethe_env.audit.ray import RayBench
 
     bench = RayBench(make_judge=slow_judges)
+    come_up(bench)
     killed = []
 
     def kill(outcomes):
@@ -108,3 +131,33 @@ def test_only_a_lost_actor_is_tried_again_and_not_for_ever(cluster):
     ]
     assert "a bug of ours" in outcomes["row1"].reason
     assert f"{ATTEMPTS} actors were lost" in outcomes["row2"].reason
+
+
+def test_a_known_corpus_gives_its_table_though_it_is_interrupted_three_times(cluster, tmp_path):
+    from lethe_env.audit.journal import FILE_NAME, read_outcomes
+    from lethe_env.audit.ledger import Ledger
+    from lethe_env.audit.presets import open_corpus
+    from lethe_env.audit.ray import RayBench
+    from lethe_env.audit.run import Plan, Stop, run
+    from lethe_env.audit.synthetic import write_synthetic
+
+    truth = {}
+    for each in write_synthetic(tmp_path / "corpus.jsonl"):
+        name = f"{each.id} (time 2)" if each.id in truth else each.id
+        truth[name] = (each.stage, each.passed)
+    for patience in (20, 50, 30, 10_000):
+        stop, seen = Stop(), []
+
+        def report(outcome, stop=stop, seen=seen, patience=patience):
+            seen.append(outcome.id)
+            if len(seen) == patience:
+                stop.ask()
+
+        bench = RayBench(make_judge=knowing_judges(truth))
+        items = Plan().items(open_corpus(str(tmp_path / "corpus.jsonl")))
+        with Ledger(tmp_path / "out", {}, print) as ledger:
+            assert run(items, bench, ledger, Plan(), stop, report) is (patience == 10_000)
+        bench.close()
+    found = list(read_outcomes(tmp_path / "out" / FILE_NAME, print))
+    assert len(found) == len(truth) == 200
+    assert {o.id: (o.stage, o.passed) for o in found} == truth

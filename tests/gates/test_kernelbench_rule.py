@@ -121,3 +121,22 @@ class TestRule:
         measured = tally.finding().measured
         assert (measured["passed_trials"], measured["trials"]) == (1, 3)
         assert (measured["max_difference_0"], measured["avg_difference_1"]) == (1.0, 1.5)
+
+
+@pytest.mark.parametrize("shift", [0.0, 5e-5, 3e-3, 0.2, 7.0])
+def test_it_says_at_which_tolerance_it_would_accept(judge, shift):
+    change = output(lambda x: x + shift)
+    needed = judge(change).measured["needed_tolerance"]
+    assert judge(change, needed * 1.001 + 1e-12).status is Status.PASS
+    if shift:
+        assert judge(change, needed * 0.999).status is Status.FAIL
+
+
+def test_no_tolerance_makes_up_for_a_value_out_of_place():
+    want = torch.tensor([1.0, torch.inf, -torch.inf])
+    assert kernelbench_rule.needed_tolerance(want, want) == 0.0
+    for value in (torch.nan, torch.inf, 3.0):
+        have = torch.tensor([1.0, torch.inf, value])
+        assert kernelbench_rule.needed_tolerance(want, have) == torch.inf
+        assert kernelbench_rule.needed_tolerance(have, want) == torch.inf
+    assert kernelbench_rule.needed_tolerance(torch.empty(0), torch.empty(0)) == 0.0

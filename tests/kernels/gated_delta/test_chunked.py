@@ -98,5 +98,7 @@ def test_half_operands_keep_three_digits():
     single = p.to(torch.float32)
     _, _, saved = chunked_forward(*single.inputs, **options(single), operand=stages.half_operand)
     result = chunked_backward(saved, *single.cotangents, operand=stages.half_operand)
-    errors = [worst_relative_error(ours, theirs) for ours, theirs in zip(result, truth, strict=True)]
+    errors = [
+        worst_relative_error(ours, theirs) for ours, theirs in zip(result, truth, strict=True)
+    ]
     assert 2**-16 < max(errors) < 1e-3
