@@ -41,22 +41,26 @@ RENAMED = candidate(
 PAIR = problem("return x * 2, x.sum(dim=1)", sizes="rows, width = 4, 40")
 UNDEFINED = problem("return torch.sqrt(x - 0.5)", sizes="rows, width = 4, 40")
 HALF_BREAKS = problem("return torch.matmul(x, torch.eye(x.shape[1]))", sizes="rows, width = 4, 40")
+RATE = "rate = torch.sigmoid(a) * (84.0 / a.shape[1])"  # exp(84) is finite in float32
 RECURRENT = problem(
-    """
-    gap = torch.cumsum(a, dim=1)
-    decay = torch.exp(gap[:, :, None] - gap[:, None, :])
-    return torch.matmul(decay * torch.tril(torch.ones_like(decay[0])), x)
+    f"""
+    {RATE}
+    gap = torch.cumsum(rate, dim=1)
+    later = torch.ones(a.shape[1], a.shape[1], dtype=torch.bool).triu(1)
+    decay = torch.exp((gap[:, :, None] - gap[:, None, :]).masked_fill(later, -torch.inf))
+    return torch.matmul(decay, x)
     """,
-    inputs="[torch.randn(rows, length, width), torch.randn(rows, length).abs() * 0.3]",
+    inputs="[torch.randn(rows, length, width), torch.randn(rows, length)]",
     sizes="rows, length, width = 2, 256, 8",
     arguments="x, a",
 )
 STEP_BY_STEP = candidate(
-    """
+    f"""
+    {RATE}
     state = torch.zeros_like(x[:, 0])
     states = []
     for step in range(x.shape[1]):
-        state = torch.exp(a[:, step, None]) * state + x[:, step]
+        state = torch.exp(rate[:, step, None]) * state + x[:, step]
         states.append(state)
     return torch.stack(states, dim=1)
     """,
