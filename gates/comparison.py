@@ -72,7 +72,7 @@ def compare(
         wrong = truth.charged & (have != want)
         ratio = torch.where(wrong, torch.inf, 0.0)
         return _outcome(probe, truth.path, wrong, ratio.double(), have, want, allowed)
-    error = (have - want).abs()
+    error = _error(have, want, allowed, torch.finfo(got.data.dtype).max)
     same_special = (have.isnan() & want.isnan()) | (have == want)
     within = torch.where(want.isfinite(), error <= allowed, same_special)
     wrong = truth.charged & ~within
@@ -81,6 +81,18 @@ def compare(
     ratio = torch.where(beyond, torch.inf, ratio.nan_to_num(nan=0.0))
     ratio = torch.where(truth.charged, ratio, 0.0)
     return _outcome(probe, truth.path, wrong, ratio, have, want, allowed)
+
+
+def _error(
+    have: torch.Tensor, want: torch.Tensor, allowed: torch.Tensor, largest: float
+) -> torch.Tensor:
+    """Absolute difference; an overflow counts as the largest finite number of the dtype.
+
+    That is enough where the bound reaches beyond it: a value there has no other representation.
+    """
+    reaches = want.isfinite() & (want.abs() + allowed > largest)
+    overflowed = reaches & have.isinf() & (have.sign() == want.sign())
+    return (torch.where(overflowed, have.sign() * largest, have) - want).abs()
 
 
 _SMALLEST = 5e-324  # keeps 0/0 out of the ratio where nothing is allowed and nothing is wrong

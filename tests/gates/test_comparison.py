@@ -117,3 +117,20 @@ def test_nothing_came_back():
 def test_a_refusal_is_said_before_any_launch_and_about_the_dtype(fields, honest):
     fault = Fault(**{"kind": "exception", "phase": "forward", **fields})
     assert refuses_dtype(fault) == honest
+
+
+@pytest.mark.parametrize(
+    ("expected", "allowed", "got", "fine"),
+    [
+        (65380.0, 3400.0, INF, True),
+        (-65380.0, 3400.0, -INF, True),
+        (65380.0, 3400.0, -INF, False),
+        (65380.0, 1.0, INF, False),
+        (1.0, 0.5, INF, False),
+    ],
+)
+def test_an_overflow_is_within_a_bound_that_reaches_beyond_the_dtype(expected, allowed, got, fine):
+    half = OutputTensor(path="output", data=torch.tensor([got], dtype=torch.float16))
+    seen = compare(Probe(), truth([expected], allowed=allowed), half)
+    assert (seen.evidence is None) == fine
+    assert (seen.worst_ratio < 1) == fine
