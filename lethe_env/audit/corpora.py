@@ -59,7 +59,8 @@ class Columns:
         unknown = sorted(set(names) - set(roles))
         if unknown:
             raise CorpusError(f"no column is a {unknown[0]!r}; there are {', '.join(roles)}")
-        return replace(self, **names)
+        renamed: dict[str, Any] = dict(names)
+        return replace(self, **renamed)
 
 
 ACCEPTING = ("accepted", "accept", "true", "yes", "pass", "passed", "correct", "1")
@@ -93,10 +94,10 @@ def row_of(record: Record, columns: Columns) -> Item:
     if columns.trajectory and candidate is not None:
         found = extract_source(_chat(candidate))
         candidate, reason = found.source, found.reason
-    for name, text in ((columns.reference, reference), (columns.candidate, candidate)):
-        if not isinstance(text, str) or not text.strip():
-            why = f"the field {name!r} holds no source{reason and f': {reason}'}"
-            return Unusable(identity, why, record.origin)
+    if not isinstance(reference, str) or not reference.strip():
+        return Unusable(identity, _missing(columns.reference), record.origin)
+    if not isinstance(candidate, str) or not candidate.strip():
+        return Unusable(identity, _missing(columns.candidate, reason), record.origin)
     speedup = _number(record.values.get(columns.speedup))
     return Row(
         id=identity,
@@ -140,9 +141,9 @@ def row_from_files(
         recorded: the fields of `Row` that say what the corpus records.
     """
     source = read_source(candidate)
-    for text in (reference, source):
-        if isinstance(text, CorpusError):
-            return Unusable(identity, str(text), str(candidate))
+    if isinstance(reference, CorpusError) or isinstance(source, CorpusError):
+        problem = reference if isinstance(reference, CorpusError) else source
+        return Unusable(identity, str(problem), str(candidate))
     return Row(
         id=identity, reference=reference, candidate=source, origin=str(candidate), **recorded
     )
@@ -157,6 +158,10 @@ def read_source(path: Path) -> str | CorpusError:
         return CorpusError(f"{path.name} is missing")
     except (OSError, UnicodeDecodeError) as error:
         return CorpusError(f"{path.name} cannot be read: {error}")
+
+
+def _missing(name: str, reason: str = "") -> str:
+    return f"the field {name!r} holds no source{reason and f': {reason}'}"
 
 
 def _check_columns(record: Record, columns: Columns, table: str) -> None:

@@ -188,13 +188,17 @@ def _run_record(result: Mapping[str, Any] | None) -> dict[str, Any]:
     metadata = result.get("metadata")
     said = metadata if isinstance(metadata, Mapping) else {}
     words = [str(said[key]) for key in sorted(said) if "error" in key or "issue" in key]
-    runtime, reference = result.get("runtime"), result.get("ref_runtime")
-    timed = isinstance(runtime, float | int) and isinstance(reference, float | int)
+    runtime_ms, reference_ms = (_positive(result.get(key)) for key in ("runtime", "ref_runtime"))
     return {
         "recorded_verdict": Recorded.ACCEPTED if accepted else Recorded.REJECTED,
         "recorded_reason": "" if accepted else "; ".join(words)[:600],
-        "recorded_speedup": reference / runtime if timed and runtime > 0 < reference else None,
+        "recorded_speedup": reference_ms / runtime_ms if runtime_ms and reference_ms else None,
     }
+
+
+def _positive(value: Any) -> float | None:
+    """A time; KernelBench writes -1 for one that was not taken."""
+    return float(value) if isinstance(value, float | int) and value > 0 else None
 
 
 def _numbered(references: Path, level: int, problem: int) -> str | CorpusError:
