@@ -6,10 +6,12 @@ Before a candidate runs, a row is an artifact if its source
    that needs a compiler or a system which the verifier does not have: `NEEDS`;
 2. imports, at module level and outside of `try`, a package that is not installed.
 
-After it ran, a row is an artifact if no gate passed and every gate that was asked failed or broke
-with one of these:
+After it ran, a row is an artifact if nothing rejects it and every gate that broke says that
 
-3. the device cannot run what a GPU could: the fault's kind is `unsupported`;
+3. the device cannot run what a GPU could: `UNSUPPORTED`;
+
+or if no gate passed and every gate that failed or broke says that
+
 4. Triton's own machinery broke on the source: one of `COMPILER_CRASHES`;
 5. Triton or torch has no such name, here: one of `OTHER_VERSIONS`. Only where the source system did
    not record a rejection: where it did, the name was not there either.
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 
@@ -54,7 +56,7 @@ OTHER_VERSIONS = (
     r"No module named '(triton|torch)\.[\w.]+'",
     r"type object '(tl|triton|torch)[\w.]*' has no attribute",
 )
-UNSUPPORTED = r"unsupported by the virtual GPU|the virtual GPU does not (know|implement)"
+UNSUPPORTED = r"^unsupported by the virtual GPU: "
 _CUDA_SOURCE = re.compile(r"^\s*#\s*include\b|\b__global__\b", re.MULTILINE)
 
 
@@ -76,23 +78,22 @@ def artifact_before(row: Row) -> str:
 
 def artifact_after(row: Row, verdict: Verdict) -> str:
     """Why the verdict says nothing about the candidate; empty if it does."""
+    broke = [f.reason for f in verdict.findings if f.status is Status.ERROR]
+    if broke and not verdict.rejected_by and _all_say(UNSUPPORTED, broke):
+        return f"missing hardware: {broke[0]}"
     if any(finding.status is Status.PASS for finding in verdict.findings):
         return ""
-    reasons = [
-        finding.reason
-        for finding in verdict.findings
-        if finding.status in (Status.FAIL, Status.ERROR)
-    ]
+    reasons = broke + [f.reason for f in verdict.findings if f.status is Status.FAIL]
+    if _all_say("|".join(COMPILER_CRASHES), reasons):
+        return f"compiler crash: {reasons[0]}"
     rejected = row.recorded_verdict is Recorded.REJECTED
-    rules = [
-        ("missing hardware", UNSUPPORTED),
-        ("compiler crash", "|".join(COMPILER_CRASHES)),
-        *(() if rejected else (("other version", "|".join(OTHER_VERSIONS)),)),
-    ]
-    for name, pattern in rules:
-        if reasons and all(re.search(pattern, reason) for reason in reasons):
-            return f"{name}: {reasons[0]}"
+    if not rejected and _all_say("|".join(OTHER_VERSIONS), reasons):
+        return f"other version: {reasons[0]}"
     return ""
+
+
+def _all_say(pattern: str, reasons: Sequence[str]) -> bool:
+    return bool(reasons) and all(re.search(pattern, reason) for reason in reasons)
 
 
 def _named(tree: ast.Module) -> Iterator[str]:

@@ -43,6 +43,7 @@ OTHER_NAME = (
 )
 CRASH = "forward: RuntimeError: PassManager::run failed (line 4)"
 OWN = "forward: CompilationError: arange's arguments must be a power of 2 (line 7)"
+RIGHT = passed("ORD-01", "right", calls=1.0)
 
 
 def verdict(*findings):
@@ -57,6 +58,9 @@ def verdict(*findings):
             None,
             "missing hardware",
         ),
+        ([errored("CMP-01", UNSUPPORTED), RIGHT], None, "missing hardware"),
+        ([errored("CMP-01", UNSUPPORTED), failed("EXC-01", OWN), RIGHT], None, ""),
+        ([errored("CMP-01", UNSUPPORTED), errored("EXC-01", "it broke"), RIGHT], None, ""),
         ([failed("CMP-01", OTHER_NAME)], None, "other version"),
         ([failed("CMP-01", OTHER_NAME)], Recorded.ACCEPTED, "other version"),
         ([failed("CMP-01", OTHER_NAME)], Recorded.REJECTED, ""),
