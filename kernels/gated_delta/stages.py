@@ -12,8 +12,8 @@ non-positive terms loses nothing to cancellation, is never positive, and stays �
     s_ij = g_{j+1} + … + g_i   span, from token j to token i ≥ j                [C, C, K]
     a_C                        total                                            [1, K]
 
-Stages take `operand`, which rounds what enters a matrix product: the identity for the ladder's exact
-rungs, a round trip through a half type to model tensor cores that accumulate in float32.
+Stages take `operand`, which rounds what enters a matrix product: the identity for the ladder's
+exact rungs, a round trip through a half type to model tensor cores that accumulate in float32.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def triangular_inverse(erasure: Tensor) -> Tensor:
 def blocked_inverse(erasure: Tensor, block: int = 16) -> Tensor:
     """T = (I + M)⁻¹ as kernels do it: substitution in diagonal blocks, then merged block rows.
 
-    With block rows I, T_I = D_I (E_I − M_I,<I T_<I), where D_I inverts the diagonal block and E_I is
-    its row of the identity.
+    With block rows I, T_I = D_I (E_I − M_I,<I T_<I), where D_I inverts the diagonal block and E_I
+    is its row of the identity.
     """
     length = erasure.shape[-1]
     inverse = torch.eye(length, dtype=erasure.dtype).expand_as(erasure).clone()

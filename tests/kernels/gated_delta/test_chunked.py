@@ -92,7 +92,7 @@ def test_equal_keys_do_not_spoil_the_inverse(strength):
 
 
 def test_half_operands_keep_three_digits():
-    """Half a unit of float16 for each of a few products in a row, relative to the largest element."""
+    """Half a unit of float16 for each of a few products, relative to the largest element."""
     p = draw_problem(128, 32, 16, strongest_decay=0.1)
     truth = autograd_backward(*p.inputs, *p.cotangents, **options(p))
     single = p.to(torch.float32)
