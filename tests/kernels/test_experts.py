@@ -1,0 +1,134 @@
+"""Resources on every target, training, and controls that carry the library's own device code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import lethe_env.kernels as kernels
+from lethe_env.kernels.ahead_of_time import compiled_for
+from lethe_env.kernels.fused_block import fused_block
+from lethe_env.kernels.mimo_scan import mimo_scan
+from lethe_env.kernels.rotary_scan import rotary_scan
+from lethe_env.kernels.selective_scan import selective_scan
+
+from .state_space import OPERATIONS, results, schedule
+
+pytestmark = pytest.mark.xdist_group("state space kernels")
+FOLDER = Path(kernels.__file__).parent
+ROOMS = ("selective_scan", "mimo_scan", "rotary_scan", "fused_block")
+CONTROLS = ("selective_scan", "mimo_scan", "rotary_scan", "scan_block")
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "warps"),
+    [
+        *(("selective_scan", 80, 2), ("mimo_scan", 90, 4)),
+        *(("fused_block", 100, 8), ("rotary_scan", 100, 2)),
+    ],
+)
+def test_no_kernel_needs_tensor_memory_or_spills(name, architecture, warps):
+    """One target and count of warps each here; `benchmarks/experts.py` compiles them all."""
+    operation = OPERATIONS[name]
+    with compiled_for(architecture, warps) as found:
+        results(operation, operation.draw(1, 33), schedule(chunk=16, segment=32))
+    assert {kernel.warps for kernel in found} == {warps}
+    assert {kernel.tensor_memory_columns for kernel in found} == {0}
+    assert {kernel.spilled_bytes for kernel in found} == {0}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_kernel_multiplies_matrices(room):
+    for path in (FOLDER / room).glob("*.py"):
+        called = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
+        assert not called & {"tl.dot", "tl.dot_scaled", "tl.atomic_add"}, path.name
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_carries_the_device_code_of_the_library(control):
+    shared = [*FOLDER.glob("*.py"), *(path for room in ROOMS for path in (FOLDER / room).glob("*"))]
+    known = {code for path in shared if path.suffix == ".py" for code in device_code(path)}
+    copied = device_code(FOLDER / "honest" / f"{control}.py")
+    assert len(copied) >= 7
+    assert copied - known == set()
+
+
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+def device_code(path):
+    return {
+        ast.dump(node)
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef)
+        and any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+
+
+class Model(nn.Module):
+    """A sequence model with one kernel between two linear maps."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        sizes = {
+            "selective_scan": [6, 6, 4, 4],
+            "mimo_scan": [6, 16, 16, 2, 2],
+            "rotary_scan": [6, 8, 8, 2, 4],
+            "fused_block": [6, 6, 4, 4],
+        }[name]
+        self.sizes = sizes
+        self.embed = nn.Embedding(5, 8)
+        self.into = nn.Linear(8, sum(sizes))
+        self.out = nn.Linear(6, 5)
+        self.rates = nn.Parameter(torch.zeros(2) if name == "rotary_scan" else torch.zeros(6, 4))
+        self.skip = nn.Parameter(torch.ones(6))
+        self.taps = nn.Parameter(torch.full((6, 1, 3), 0.4))
+        self.mix = nn.Parameter(torch.ones(2, 2, 2, 3))
+
+    def forward(self, tokens):
+        parts = self.into(self.embed(tokens)).split(self.sizes, -1)
+        run = getattr(self, self.name)
+        return self.out(run(*parts, plan=schedule()))
+
+    def selective_scan(self, u, delta, B, C, plan):
+        return selective_scan(u, delta, -self.rates.exp(), B, C, self.skip, schedule=plan)
+
+    def mimo_scan(self, x, B, C, delta, alpha, plan):
+        x, B, C = x.unflatten(-1, (2, 3)), B.unflatten(-1, (2, 2, 4)), C.unflatten(-1, (2, 2, 4))
+        y = mimo_scan(x, B, C, delta.sigmoid(), alpha.sigmoid(), *self.mix, schedule=plan)
+        return y.flatten(-2)
+
+    def rotary_scan(self, x, B, C, delta, phase, plan):
+        x, B, C, phase = (t.unflatten(-1, (2, t.shape[-1] // 2)) for t in (x, B, C, phase))
+        y = rotary_scan(x, B, C, delta.sigmoid(), -self.rates.exp(), phase, schedule=plan)
+        return y.flatten(-2)
+
+    def fused_block(self, x, delta, B, C, plan):
+        x = nn.functional.pad(x, (0, 0, 2, 0))
+        scan = (delta, -self.rates.exp(), B, C, self.skip)
+        return fused_block(x, self.taps, self.skip, *scan, self.skip, schedule=plan)
+
+
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_a_model_learns_through_the_kernel(gpu, name):
+    """The next token of a sequence that repeats; `benchmarks/experts.py train` takes 300 steps."""
+    torch.manual_seed(0)
+    model = Model(name)
+    optimiser = torch.optim.Adam([p for p in model.parameters()], lr=0.03)
+    tokens = torch.tensor([0, 1, 2, 3, 4]).repeat(2, 4)[:, :18]
+    losses = []
+    for _ in range(5):
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True), losses
