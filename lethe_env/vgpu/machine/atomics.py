@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..ptx.model import Address, Instruction, Operand, Vector
 from . import scattered, shadow
+from .atomic_values import updated
 from .cohort import changed_by_atomic, note_change
 from .counts import count_access
 from .emit import Module, Writer
 from .generic import each_space
-from .layout import Site
+from .host_access import reader, writer_of
+from .layout import ALONE, Context, Site
 from .lowering import Lowering, take_operands
 from .memory_ops import access_arguments, address_of, arguments_at
 from .registers import element_type
-from .values import Value, constant, i32, vector
+from .values import LANES, Value, constant, element_of, vector
 from .windows import Access, each_window, host_addresses
 
 _SPACES = ("global", "shared", "shared::cta")
@@ -47,7 +50,6 @@ _VECTORS = {
 }
 """Types that vector additions have, by their length."""
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
-_CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "bf16": 0x7FFF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class Atomic:
     def element(self) -> str:
         """LLVM type of the operand's bits."""
         return element_type(self.type)
+
+    @property
+    def commutes(self) -> bool:
+        """Whether several threads may make it, if nobody looks at what it returns."""
+        commutative = self.operation in ("add", "and", "or", "xor", "min", "max")
+        return commutative and self.type not in _FLOATS
 
     @property
     def flushes(self) -> bool:
@@ -171,35 +179,25 @@ def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
 def _warp_function(module: Module, atomic: Atomic) -> str:
     """`atomic(access…, values, desired) -> old values`; lanes go in ascending order."""
     element = atomic.element
-    size_bytes = int(element[1:]) // 8
-
     width = int(element[1:])
+    size_bytes = width // 8
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, (values, desired) = Access(*parameters[:5]), parameters[5:]
         old = writer.variable(constant(vector(element), -1))
-        given, wanted = writer.variable(values), writer.variable(desired)
-        operate = _operation(atomic)
 
-        def operate_lanes(here: Access) -> None:
-            places = writer.variable(host_addresses(writer, here))
-            with writer.lanes(writer.bits(here.mask)) as lane:
-                address = writer.load("i64", writer.item(places, "i64", lane))
-                place = writer.cast("inttoptr", address, "ptr")
-                value = writer.load(element, writer.item(given, element, lane))
-                desire = writer.load(element, writer.item(wanted, element, lane))
-                previous = operate(writer, place, value, desire)
-                writer.store(previous, writer.item(old, element, lane))
+        def operate(here: Access) -> None:
+            _operate_lanes(writer, here, atomic, values, desired, old)
 
         well = writer.variable(_is_well(writer, access, atomic, size_bytes))
         with writer.when(writer.load("i1", well)):
-            operate_lanes(access)
+            operate(access)
         with (
             writer.when(writer.invert(writer.load("i1", well))),
             each_window(writer, access, size_bytes) as here,
         ):
             shadow.before_atomic(writer, here, width, atomic.acquires, atomic.releases)
-            operate_lanes(here)
+            operate(here)
             shadow.after_atomic(writer, here, width)
         count_access(writer, access, size_bytes, stores=True, atomic=True)
         writer.give(writer.load(vector(element), old))
@@ -225,96 +223,70 @@ def _is_well(writer: Writer, access: Access, atomic: Atomic, size_bytes: int) ->
     return writer.load("i1", well)
 
 
-def _operation(atomic: Atomic) -> Callable[[Writer, Value, Value, Value], Value]:
-    """Writes one lane's operation; gives the old value."""
-    element = atomic.element
-
-    def native(writer: Writer, place: Value, value: Value, _desired: Value) -> Value:
-        name = _INTEGER[atomic.operation, atomic.type[0]]
-        return writer.op(element, f"atomicrmw {name} {place}, {value} seq_cst")
-
-    def swap(writer: Writer, place: Value, expected: Value, desired: Value) -> Value:
-        return _compare_exchange(writer, place, expected, desired)[0]
-
-    def add(writer: Writer, place: Value, value: Value, _desired: Value) -> Value:
-        seen = writer.variable(writer.load(element, place, 1))
-        again, done = writer.name("again"), writer.name("done")
-        writer.jump(again)
-        writer.label(again)
-        expected = writer.load(element, seen)
-        old, success = _compare_exchange(
-            writer, place, expected, _sum(writer, atomic, expected, value)
-        )
-        writer.store(old, seen)
-        writer.branch(success, done, again)
-        writer.label(done)
-        return writer.load(element, seen)
-
-    if atomic.operation == "cas":
-        return swap
-    return add if atomic.type in _FLOATS else native
+def _operate_lanes(
+    writer: Writer, access: Access, atomic: Atomic, values: Value, desired: Value, old: Value
+) -> None:
+    """Operate on memory, lane after lane; leaves what was there in the vector `old`."""
+    alone = constant("i1", 1)
+    if atomic.space == "global" and atomic.commutes:
+        options = writer.read(access.context, Context, "options")
+        alone = writer.compare("ne", writer.both(options, ALONE), 0)
+        with writer.when(writer.invert(alone)), _each_lane(writer, access, old, values) as lane:
+            place, value, result = lane
+            name = _INTEGER[atomic.operation, atomic.type[0]]
+            text = f"atomicrmw {name} {place}, {value} seq_cst"
+            writer.store(writer.op(atomic.element, text), result)
+    apart = writer.both(alone, _are_apart(writer, access, int(atomic.element[1:]) // 8))
+    with writer.when(apart):
+        _operate_together(writer, access, atomic, values, desired, old)
+    together = writer.both(alone, writer.invert(apart))
+    with writer.when(together), _each_lane(writer, access, old, values, desired) as lane:
+        place, value, wanted, result = lane
+        found = writer.load(atomic.element, place, 1)
+        writer.store(found, result)
+        writer.store(_updated(writer, atomic, found, value, wanted), place, 1)
 
 
-def _compare_exchange(
-    writer: Writer, place: Value, expected: Value, desired: Value
-) -> tuple[Value, Value]:
-    pair = writer.op(
-        f"{{{expected.type}, i1}}", f"cmpxchg {place}, {expected}, {desired} seq_cst seq_cst"
-    )
-    return writer.part(pair, 0, expected.type), writer.part(pair, 1, "i1")
+def _operate_together(
+    writer: Writer, access: Access, atomic: Atomic, values: Value, desired: Value, old: Value
+) -> None:
+    width = int(atomic.element[1:])
+    places = host_addresses(writer, access)
+    read, write = (make(writer.module, width, 1) for make in (reader, writer_of))
+    found = writer.call(values.type, read, places, access.mask, values)
+    writer.store(found, old)
+    new = _updated(writer, atomic, found, values, desired)
+    writer.call("void", write, places, access.mask, new)
 
 
-def _sum(writer: Writer, atomic: Atomic, left: Value, right: Value) -> Value:
-    """The rounded sum of two values by their bits."""
-    if atomic.type == "f64":
-        a, b = (writer.cast("bitcast", value, "double") for value in (left, right))
-        return writer.cast("bitcast", writer.op("double", f"fadd {a}, {b.text}"), "i64")
-    if atomic.type == "f32":
-        return _sum_of_words(writer, left, right, atomic.flushes)
-    single = atomic.type.removesuffix("x2")
-    if single == atomic.type:
-        return _sum_of_halves(writer, single, left, right)
-    parts = []
-    for shift in (0, 16):
-        low = [writer.resize(writer.shift_right(value, shift), "i16") for value in (left, right)]
-        part = writer.resize(_sum_of_halves(writer, single, *low), "i32")
-        parts.append(writer.shift_left(part, shift))
-    return writer.either(*parts)
+def _updated(writer: Writer, atomic: Atomic, old: Value, value: Value, desired: Value) -> Value:
+    operation, type_ = atomic.operation, atomic.type
+    return updated(writer, operation, type_, old, value, desired, atomic.flushes)
 
 
-def _sum_of_words(writer: Writer, left: Value, right: Value, flushes: bool) -> Value:
-    values = [_flushed(writer, value) if flushes else value for value in (left, right)]
-    a, b = (writer.cast("bitcast", value, "float") for value in values)
-    total = writer.op("float", f"fadd {a}, {b.text}")
-    ordered = writer.op("i1", f"fcmp ord {total}, {total.text}")
-    bits = writer.cast("bitcast", total, "i32")
-    bits = writer.select(ordered, bits, i32(_CANONICAL_NAN["f32"]))
-    return _flushed(writer, bits) if flushes else bits
+def _are_apart(writer: Writer, access: Access, size_bytes: int) -> Value:
+    """Whether all lanes are active, ascend, and do not overlap, `i1`."""
+    before = writer.shuffle(access.addresses, [0, *range(LANES - 1)])
+    far = writer.compare("uge", access.addresses, writer.add(before, size_bytes))
+    active = writer.both(writer.bits(far), writer.bits(access.mask))
+    first = writer.both(writer.bits(access.mask), 1)
+    return writer.compare("eq", writer.either(active, first), -1)
 
 
-def _flushed(writer: Writer, bits: Value) -> Value:
-    exponent = writer.both(bits, 0x7F800000)
-    sign = writer.both(bits, 0x80000000)
-    return writer.select(writer.compare("eq", exponent, 0), sign, bits)
+@contextmanager
+def _each_lane(writer: Writer, access: Access, *vectors: Value) -> Iterator[list[Value]]:
+    """A loop over active lanes; gives the place in memory, and of each vector its element.
 
-
-def _sum_of_halves(writer: Writer, type_: str, left: Value, right: Value) -> Value:
-    """The sum in single precision is exact enough: rounding it once more changes nothing."""
-    if type_ == "f16":
-        wide = [
-            writer.cast("fpext", writer.cast("bitcast", v, "half"), "float") for v in (left, right)
-        ]
-    else:
-        wide = [
-            writer.cast("bitcast", writer.shift_left(writer.resize(v, "i32"), 16), "float")
-            for v in (left, right)
-        ]
-    total = writer.op("float", f"fadd {wide[0]}, {wide[1].text}")
-    ordered = writer.op("i1", f"fcmp ord {total}, {total.text}")
-    if type_ == "f16":
-        bits = writer.cast("bitcast", writer.cast("fptrunc", total, "half"), "i16")
-    else:
-        word = writer.cast("bitcast", total, "i32")
-        tie = writer.add(writer.both(writer.shift_right(word, 16), 1), 0x7FFF)
-        bits = writer.resize(writer.shift_right(writer.add(word, tie), 16), "i16")
-    return writer.select(ordered, bits, constant("i16", _CANONICAL_NAN[type_]))
+    The first vector is a place; of it, the place of its element comes last.
+    """
+    result, *given = vectors
+    places = writer.variable(host_addresses(writer, access))
+    slots = [writer.variable(value) for value in given]
+    with writer.lanes(writer.bits(access.mask)) as lane:
+        address = writer.load("i64", writer.item(places, "i64", lane))
+        items = []
+        for value, slot in zip(given, slots, strict=True):
+            element = element_of(value.type)
+            items.append(writer.load(element, writer.item(slot, element, lane)))
+        where = writer.item(result, element_of(given[0].type), lane)
+        yield [writer.cast("inttoptr", address, "ptr"), *items, where]

@@ -32,7 +32,8 @@ CHECK_RACES = 1
 CHECK_DEFINED = 2
 CHECK_BARRIERS = 4
 COUNT_MEMORY = 8
-"""Bits of `Context.options`."""
+ALONE = 16
+"""Bits of `Context.options`; the last: no other thread runs blocks of the launch."""
 
 FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 """Names of `Record.kind`, by number."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from .emit import Module, Writer
-from .host_access import join, split
+from .host_access import join, reader, split, writer_of
 from .layout import Context, Site
-from .sectors import CELL_BYTES, LOW_MARK, spread_lanes, touch_span
+from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_span
 from .shadow import ATOMIC, Touch, global_marks, shared_marks
 from .spans import is_shared
 from .values import LANES, Value, constant, constants, i64, vector
@@ -196,35 +196,50 @@ def atomic_marker(module: Module, size_bytes: int, acquires: bool) -> str:
             writer.label(writer.name("given"))
         with writer.when(writer.invert(shared)):
             spread_lanes(writer, access, i64(size_bytes))
-        start = writer.read(access.window, Site, "shadow")
-        trouble, seen = (writer.variable(constant("i1", 0)) for _ in range(2))
-        mine = writer.either(own, ATOMIC)
-        with _each_lane(writer, access) as (_, offset):
-            place = _pointer(
-                writer, start, writer.shift_left(writer.binary("lshr", offset, granule), 3)
-            )
-            wrote, looked = writer.load("i32", place), writer.load("i32", writer.at(place, 4))
-            low = writer.both(wrote, LOW_MARK)
-            foreign, foreign_read = (
-                writer.both(writer.compare("uge", m, oldest), writer.compare("ne", m, own))
-                for m in (low, looked)
-            )
-            atomic = writer.compare("slt", wrote, 0)
-            other = writer.both(foreign, atomic)
-            clash = writer.both(foreign, writer.invert(atomic))
-            bad = writer.either(clash, foreign_read)
-            kept = writer.select(writer.compare("eq", wrote, own), own, mine)
-            new = writer.select(foreign, writer.either(several, ATOMIC), kept)
-            writer.store(writer.select(bad, wrote, new), place)
-            writer.store(writer.either(writer.load("i1", trouble), bad), trouble)
-            writer.store(writer.either(writer.load("i1", seen), other), seen)
+        start, base = (
+            writer.splat(writer.read(access.window, Site, name)) for name in ("shadow", "base")
+        )
+        offsets = writer.sub(access.addresses, base)
+        numbers = writer.binary("lshr", offsets, writer.splat(granule))
+        places = writer.add(start, writer.shift_left(numbers, 3))
+        zeros = constant(vector("i64"), 0)
+        cells = writer.call(zeros.type, reader(module, 64, 1), places, access.mask, zeros)
+        wrote, looked = (
+            writer.resize(half, "i32") for half in (cells, writer.shift_right(cells, 32))
+        )
+        marks = (writer.splat(mark) for mark in (own, several, oldest))
+        bad, other, new = _judge_atomic(writer, wrote, looked, Marks(*marks))
+        changed = writer.any(writer.both(writer.compare("ne", new, wrote), access.mask))
+        with writer.when(changed):
+            # Lanes in one cell leave the same mark there.
+            kept = writer.both(cells, -1 << 32)
+            updated = writer.either(kept, writer.resize(new, "i64"))
+            writer.call("void", writer_of(module, 64, 1), places, access.mask, updated)
+        trouble, seen = (writer.any(writer.both(lanes, access.mask)) for lanes in (bad, other))
         if acquires:
-            with writer.when(writer.both(writer.load("i1", seen), writer.invert(shared))):
+            with writer.when(writer.both(seen, writer.invert(shared))):
                 writer.write(access.context, Context, "acquired", 1)
-        writer.give(writer.invert(writer.load("i1", trouble)))
+        writer.give(writer.invert(trouble))
 
     name = f"lanes.mark.atomic.{size_bytes}.{acquires:d}"
     return module.function(name, "i1", Access.parameters(), build)
+
+
+def _judge_atomic(
+    writer: Writer, wrote: Value, looked: Value, marks: Marks
+) -> tuple[Value, Value, Value]:
+    """Cells in conflict with an atomic operation, those of another's, and the new writers."""
+    low = writer.both(wrote, LOW_MARK)
+    foreign, foreign_read = (
+        writer.both(writer.compare("uge", m, marks.oldest), writer.compare("ne", m, marks.own))
+        for m in (low, looked)
+    )
+    atomic = writer.compare("slt", wrote, 0)
+    bad = writer.either(writer.both(foreign, writer.invert(atomic)), foreign_read)
+    plain = writer.compare("eq", wrote, marks.own)
+    kept = writer.select(plain, marks.own, writer.either(marks.own, ATOMIC))
+    new = writer.select(foreign, writer.either(marks.several, ATOMIC), kept)
+    return bad, writer.both(foreign, atomic), writer.select(bad, wrote, new)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .emit import Module, Writer
-from .host_access import prefetch
+from .host_access import prefetch, reader
 from .layout import Context, Site
 from .spans import SECTOR_BITS, Span
 from .values import LANES, Value, constant, constants, i32, i64, vector
@@ -125,11 +125,26 @@ def mark_cells(module: Module) -> str:
 
 def spread_lanes(writer: Writer, access: Access, size: Value) -> None:
     """Spread the sectors that the lanes of an access to global memory touch."""
-    base = writer.read(access.window, Site, "base")
-    offsets = writer.variable(writer.sub(access.addresses, writer.splat(base)))
-    with writer.lanes(writer.bits(access.mask)) as lane:
-        offset = writer.load("i64", writer.item(offsets, "i64", lane))
-        spread(writer, access, offset, writer.sub(writer.add(offset, size), 1))
+    base, start = (
+        writer.splat(writer.read(access.window, Site, name)) for name in ("base", "sectors")
+    )
+    offsets = writer.sub(access.addresses, base)
+    lasts = writer.add(offsets, writer.splat(writer.sub(size, 1)))
+    numbers = writer.shift_right(offsets, SECTOR_BITS)
+    single = writer.compare("eq", writer.shift_right(lasts, SECTOR_BITS), numbers)
+    readers = writer.add(writer.add(start, writer.mul(numbers, CELL_BYTES)), 4)
+    nobody = constant(vector("i32"), 0)
+    reading = reader(writer.module, 32, 1)
+    looked = writer.call(nobody.type, reading, readers, access.mask, nobody)
+    oldest = writer.add(writer.read(access.context, Context, "mark_base"), 1)
+    done = writer.compare("uge", looked, writer.splat(writer.either(oldest, SPREAD)))
+    undone = writer.both(access.mask, writer.invert(writer.both(single, done)))
+    firsts, ends = writer.variable(offsets), writer.variable(lasts)
+    with writer.lanes(writer.bits(undone)) as lane:
+        first, last = (
+            writer.load("i64", writer.item(slot, "i64", lane)) for slot in (firsts, ends)
+        )
+        spread(writer, access, first, last)
 
 
 def spread(writer: Writer, access: Access, first: Value, last: Value) -> None:

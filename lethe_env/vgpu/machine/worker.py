@@ -10,6 +10,7 @@ from .async_copies import QUEUE
 from .fibers import Stacks, borrow, give_back
 from .launch import Launch, Share
 from .layout import (
+    ALONE,
     BARRIERS,
     CHECK_BARRIERS,
     CHECK_DEFINED,
@@ -62,6 +63,7 @@ class Worker:
             | CHECK_DEFINED * options.definedness
             | CHECK_BARRIERS * options.barriers
             | COUNT_MEMORY * options.count_memory
+            | ALONE * (len(launch.shares) == 1)
         )
 
     def _set_memory(self, launch: Launch, share: Share) -> None:
