@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
+from .coherence import coherent_error, like_signed
 from .decompositions import decomposition_of
 from .float64 import Float64Mode
 from .operations import BACKWARD_STABLE, ELEMENTWISE, EXACT, RANGES, UNFUSED
@@ -114,13 +115,40 @@ class RoundingMode(Float64Mode):
             growth = growth + max(max(args[0].shape[2:]), max(_flat(out)[0].shape[2:]))
         magnitudes = out if rule.running_product else _on(torch.abs, func, args, kwargs)
         narrowed = self._tensor_core_error(rule, func, args, kwargs, out)
+        coherent = self._coherent(rule, func, args, kwargs, out, magnitudes, terms)
         unit = self._precision.accumulate_unit
         errors = [
-            growth * magnitude.abs() + extra / unit if value is not None else None
-            for value, magnitude, extra in zip(_flat(out), _flat(magnitudes), narrowed, strict=True)
+            growth * magnitude.abs() + extra / unit + common if value is not None else None
+            for value, magnitude, extra, common in zip(
+                _flat(out), _flat(magnitudes), narrowed, coherent, strict=True
+            )
         ]
         noisy = [self._off_by(v, e) for v, e in zip(_flat(out), errors, strict=True)]
         return noisy[0] if isinstance(out, Tensor) else tuple(noisy)
+
+    def _coherent(
+        self,
+        rule: Reduction,
+        func: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Any,
+        magnitudes: Any,
+        terms: int | Tensor,
+    ) -> list[Tensor | float]:
+        """Error of additions that are all rounded the same way, per result, in units."""
+        pairs = zip(_flat(out), _flat(magnitudes), strict=True)
+        if rule.running_product or not any(
+            total is not None and like_signed(total, magnitude) for total, magnitude in pairs
+        ):
+            return [0.0] * len(_flat(out))
+        squares = _flat(_on(lambda value: value.abs().square(), func, args, kwargs))
+        weights = _flat(_on(lambda value: torch.ones_like(value.abs()), func, args, kwargs))
+        unit = self._precision.accumulate_unit
+        return [
+            0.0 if total is None else coherent_error(total, square, weight, terms, unit)
+            for total, square, weight in zip(_flat(out), squares, weights, strict=True)
+        ]
 
     def _tensor_core_error(
         self,

@@ -218,6 +218,33 @@ def test_serial_and_pairwise_sums_stay_under(positive):
     assert ratio(pairs[:, 0], found) < 1
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-4])
+@pytest.mark.parametrize("operation", ["sum", "mean", "product"])
+def test_terms_that_are_nearly_the_same_may_be_added_in_order(operation, spread):
+    """Every addition is rounded the same way, so the errors grow with N and not with its root."""
+    torch.manual_seed(0)
+    x = 0.515551 + spread * torch.randn(8, 8191)
+    serial = torch.zeros(8)
+    for column in x.unbind(1):
+        serial = serial + column
+    reference, inputs = {
+        "sum": (lambda x: x.sum(1), [x]),
+        "mean": (lambda x: x.mean(1), [x]),
+        "product": (torch.mv, [x, torch.ones(8191)]),
+    }[operation]
+    candidate = serial / 8191 if operation == "mean" else serial
+    found = model(reference, inputs)
+    assert ratio(candidate, found) < 1
+    assert ratio(candidate * (1 + 1e-3), found) > 1
+
+
+def test_terms_that_differ_leave_no_room_for_errors_of_one_kind():
+    torch.manual_seed(0)
+    alike, different = (0.5 + spread * torch.rand(1, 8191) for spread in (1e-7, 1e-1))
+    loose, tight = (model(lambda x: x.sum(1), [x]) for x in (alike, different))
+    assert loose.deviation[0].item() > 10 * tight.deviation[0].item()
+
+
 FORMULAS = {
     "sigmoid": (torch.sigmoid, lambda x: 1 / (1 + torch.exp(-x))),
     "sigmoid by exp2": (torch.sigmoid, lambda x: 1 / (1 + torch.exp2(x * -1.4426950408889634))),
