@@ -10,7 +10,7 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def check(
+def check_operands(
     operation: str, tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int | str]]
 ) -> dict[str, int]:
     """Hold tensors to their shapes, and find the sizes.
@@ -60,6 +60,6 @@ def check(
     return sizes
 
 
-def rows(tensor: Tensor) -> Tensor:
-    """The tensor if its last dimension is dense and nothing overlaps, else a copy of it."""
+def dense_rows(tensor: Tensor) -> Tensor:
+    """The tensor if its last dimension is dense, else a dense copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .assembly import assemble
+
 _HERE = Path(__file__).parent
 
 
@@ -18,6 +20,8 @@ class Control:
     """Identifier of the suite task it answers, `class/problem`."""
     path: Path
     """Where the source text lies."""
+    library: tuple[Path, ...] = ()
+    """Modules of this package that the text builds on, and that go before it."""
     caught_by: tuple[str, ...] = ()
     """Gates and channels each of which must reject it; any further one may. Empty if honest."""
     trick: str = ""
@@ -27,11 +31,18 @@ class Control:
 
     def source(self) -> str:
         """The candidate's source text, as a policy would submit it."""
-        return self.path.read_text(encoding="utf-8")
+        if not self.library:
+            return self.path.read_text(encoding="utf-8")
+        return assemble((*self.library, self.path))
 
 
 def _honest(name: str, task: str) -> Control:
     return Control(name, task, _HERE / "honest" / f"{name}.py")
+
+
+def _expert(name: str, task: str, folder: str, *modules: str) -> Control:
+    library = tuple(_HERE / folder / f"{module}.py" for module in modules)
+    return replace(_honest(name, task), library=library)
 
 
 def _red(name: str, task: str, trick: str, *caught_by: str) -> Control:
@@ -41,6 +52,15 @@ def _red(name: str, task: str, trick: str, *caught_by: str) -> Control:
 def _unseen(name: str, task: str, trick: str, *caught_by: str) -> Control:
     return replace(_red(name, task, trick, *caught_by), needs_gpu=True)
 
+
+_SCAN = ("schedule", "arguments", "segments")
+_SELECTIVE = (
+    *(*_SCAN, "device"),
+    *(f"selective_scan/{module}" for module in ("forward", "backward", "launch")),
+)
+_MIMO = (*_SCAN, *(f"mimo_scan/{module}" for module in ("forward", "backward", "launch")))
+_ROTARY = (*_MIMO, "rotary_scan/rotation", "rotary_scan/operator")
+_FUSED = (*_SELECTIVE, *(f"fused_block/{module}" for module in ("norm", "convolution", "operator")))
 
 HONEST: tuple[Control, ...] = (
     _honest("relu", "elementwise/relu"),
@@ -66,6 +86,13 @@ HONEST: tuple[Control, ...] = (
     _honest("causal_attention_skipping", "attention/causal_attention"),
     _honest("cross_entropy", "loss/cross_entropy"),
     _honest("gated_scan", "recurrence/gated_linear_scan"),
+    _expert(
+        *("selective_scan", "recurrence/selective_scan", ""),
+        *(*_SELECTIVE, "selective_scan/operator"),
+    ),
+    _expert("mimo_scan", "recurrence/mimo_scan", "", *_MIMO, "mimo_scan/operator"),
+    _expert("rotary_scan", "recurrence/rotary_scan", "", *_ROTARY),
+    _expert("scan_block", "recurrence/scan_block", "", *_FUSED),
 )
 """Right for every input their task admits; a gate that rejects one of them is wrong."""
 

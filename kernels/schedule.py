@@ -18,9 +18,9 @@ NARROW_TILE, WIDE_TILE = 512, 1024
 """Elements of the state that a program holds: eight a thread at two and at four warps.
 Backward kernels hold five such tiles at a time, within the 255 registers of a thread."""
 
-MAXIMAL_REGISTERS = 255
-"""Of a thread, the most there are. Said aloud, because the assembler otherwise aims at more blocks
-at a time and spills a few bytes in the loop over time."""
+REGISTERS, THREAD_REGISTERS = 65536, 255
+"""Of a multiprocessor, and the most of one thread (CUDA C++ Programming Guide, technical
+specifications, alike from compute capability 8.0 to 10.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,13 @@ class Schedule:
 
     @property
     def options(self) -> dict[str, int]:
-        """What Triton is told at a launch."""
-        return {"num_warps": self.warps, "maxnreg": MAXIMAL_REGISTERS}
+        """What Triton is told at a launch.
+
+        All registers are offered aloud, because the assembler otherwise aims at more blocks at a
+        time and spills a few bytes in the loop over time.
+        """
+        offered = min(THREAD_REGISTERS, REGISTERS // (32 * self.warps))
+        return {"num_warps": self.warps, "maxnreg": offered}
 
     def segments(self, length: int) -> int:
         """Into how many pieces the time is cut."""

@@ -184,13 +184,16 @@ def _command() -> str:
 def controls(
     device: Device = "auto",
     only: Annotated[str, typer.Option(help="Only names that contain this.")] = "",
+    experts: Annotated[bool, typer.Option("--experts", help="Only the library's kernels.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the checker: every honest kernel must pass, every trick must be rejected."""
     chosen = [
         control
         for control in (*HONEST, *RED_TEAM)
-        if only in control.name and not (control.needs_gpu and device == "interpreter")
+        if only in control.name
+        and (control.library or not experts)
+        and not (control.needs_gpu and device == "interpreter")
     ]
     judged: list[tuple[Control, Verdict]] = []
     with open_grader(device, ALL_TARGETS, 0) as grader:

@@ -29,6 +29,12 @@ def pytest_addoption(parser):
         default=0,
         help="how many random PTX programs to compare; by default a few",
     )
+    parser.addoption(
+        "--training-steps",
+        type=int,
+        default=5,
+        help="how many steps a tiny model takes through each state-space kernel",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import arguments
+from ..arguments import check_operands, dense_rows
 from ..schedule import Schedule, choose
-from ..selective_scan import launch as core
+from ..selective_scan.launch import Scan, run_backward, run_forward
 from .convolution import convolution_input_gradient
 from .norm import rms_norm, rms_norm_input_gradient, rms_norm_weight_gradient
 
@@ -73,7 +73,7 @@ def fused_block(
         **{"x": x, "conv_weight": conv_weight, "conv_bias": conv_bias, "delta": delta},
         **{"A": A, "B": B, "C": C, "D": D, "norm_weight": norm_weight},
     }
-    sizes = arguments.check(
+    sizes = check_operands(
         "fused_block",
         tensors,
         {
@@ -105,7 +105,7 @@ class _FusedBlock(torch.autograd.Function):
     def forward(ctx: Any, *arguments_: Any) -> Tensor:
         *operands, norm_weight, eps, schedule = arguments_
         scan = _scan(*operands)
-        states, checkpoint = core.forward(
+        states, checkpoint = run_forward(
             scan, schedule, dtype=torch.float32, keep=any(ctx.needs_input_grad)
         )
         batch, length, channels = states.shape
@@ -125,7 +125,7 @@ class _FusedBlock(torch.autograd.Function):
         *operands, norm_weight, states, scale, checkpoint = ctx.saved_tensors
         scan = _scan(*operands)
         dstates, dnorm = _norm_gradients(states, scale, norm_weight.contiguous(), dy)
-        dsums, ddelta, da, db, dc, dskip, dtaps, dbias = core.backward(
+        dsums, ddelta, da, db, dc, dskip, dtaps, dbias = run_backward(
             scan, dstates, checkpoint, ctx.schedule
         )
         dx = torch.empty(scan.x.shape, dtype=scan.x.dtype, device=scan.x.device)
@@ -146,7 +146,7 @@ def _norm_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Of the rows, float32, and of the weights."""
     batch, length, channels = states.shape
-    rows, dy = batch * length, arguments.rows(dy)
+    rows, dy = batch * length, dense_rows(dy)
     given = (*dy.stride()[:2], length)
     dstates = torch.empty_like(states)
     rms_norm_input_gradient[(rows,)](
@@ -172,7 +172,7 @@ def _scan(
     B: Tensor,
     C: Tensor,
     D: Tensor,
-) -> core.Scan:
-    x, delta, b, c = (arguments.rows(tensor) for tensor in (x, delta, B, C))
+) -> Scan:
+    x, delta, b, c = (dense_rows(tensor) for tensor in (x, delta, B, C))
     taps = conv_weight.squeeze(1).contiguous()
-    return core.Scan(x, delta, A.contiguous(), b, c, D.contiguous(), taps, conv_bias.contiguous())
+    return Scan(x, delta, A.contiguous(), b, c, D.contiguous(), taps, conv_bias.contiguous())

@@ -18,14 +18,14 @@ import triton.language as tl
 
 from .forward import input_weights, written_state
 
-SIZES = (
+BACKWARD_SIZES = (
     *("x_batch", "x_time", "x_head", "b_batch", "b_time", "b_rank", "b_head"),
     *("c_batch", "c_time", "c_rank", "c_head"),
     *("length", "heads", "rows", "state_size", "ranks", "segment"),
 )
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=BACKWARD_SIZES)
 def scan_backward(
     x, b, c, delta, alpha, mix_in, mix_out, dy, border, checkpoint, scratch,
     dx, db, dc, ddelta, dalpha, dmix_in, dmix_out,
@@ -50,6 +50,7 @@ def scan_backward(
     sequence = (program // blocks // segments).to(tl.int64)
     batch, head = sequence // heads, sequence % heads
     batches = tl.num_programs(0) // blocks // segments // heads
+    first_token = block.to(tl.int64) * batches * length
     state, rank_of = tl.arange(0, BLOCK_STATE), tl.arange(0, BLOCK_RANK)
     present, width = row < rows, state < state_size
     inside = present[:, None] & width[None, :]
@@ -87,7 +88,7 @@ def scan_backward(
             t = (start + ahead).to(tl.int64)
             token = batch * length + t
             own = token * heads + head
-            part = (block * batches * length + token) * ranks
+            part = (first_token + token) * ranks
             before = tl.load(kept + ahead * (BLOCK * BLOCK_STATE))
             dout = tl.load(dy + own * rows + row, mask=present, other=0.0).to(tl.float32)
             maps = c + batch * c_batch + t * c_time + head * c_head
@@ -103,7 +104,7 @@ def scan_backward(
                     gained = dout * tl.sum(s * read[None, :], axis=1)
                     mine = (rank_of == rank)[:, None]
                     out_total = tl.where(mine, out_total + gained[None, :], out_total)
-            own_part = (block * batches * length + token) * heads + head
+            own_part = (first_token + token) * heads + head
             tl.store(dalpha + own_part, tl.sum(tl.sum(ds * before, axis=1), axis=0))
             at = x + batch * x_batch + t * x_time + head * x_head + row
             value = tl.load(at, mask=present, other=0.0).to(tl.float32)
@@ -136,7 +137,7 @@ def scan_backward(
         tl.store(dmix_out + at, out_total, mask=there)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=BACKWARD_SIZES)
 def segment_backward(
     c, alpha, mix_out, dy, decay, inner,
     c_batch, c_time, c_rank, c_head,

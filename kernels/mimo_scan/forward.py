@@ -12,7 +12,7 @@ Memory: x and y (batch, length, heads, rows), maps (batch, length, ranks, heads,
 import triton
 import triton.language as tl
 
-SIZES = (
+FORWARD_SIZES = (
     *("x_batch", "x_time", "x_head", "b_batch", "b_time", "b_rank", "b_head"),
     *("c_batch", "c_time", "c_rank", "c_head"),
     *("length", "heads", "rows", "state_size", "ranks", "segment"),
@@ -43,7 +43,7 @@ def written_state(
     return total
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=FORWARD_SIZES)
 def scan_forward(
     x, b, c, delta, alpha, mix_in, mix_out, entry, y, checkpoint,
     x_batch, x_time, x_head, b_batch, b_time, b_rank, b_head, c_batch, c_time, c_rank, c_head,
@@ -96,7 +96,7 @@ def scan_forward(
             tl.store(y + own * rows + row, out.to(y.dtype.element_ty), mask=present)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=FORWARD_SIZES)
 def segment_forward(
     x, b, delta, alpha, mix_in, decay, inner,
     x_batch, x_time, x_head, b_batch, b_time, b_rank, b_head,

@@ -47,7 +47,7 @@ class Gradients(NamedTuple):
     mix_out: Tensor
 
 
-def forward(scan: Scan, schedule: Schedule, *, keep: bool) -> tuple[Tensor, Tensor]:
+def run_forward(scan: Scan, schedule: Schedule, *, keep: bool) -> tuple[Tensor, Tensor]:
     """Outputs in the shape and dtype of x, and, if `keep`, the state before each chunk.
 
     States are (batch · heads, chunks, rows, state), float32.
@@ -72,7 +72,7 @@ def forward(scan: Scan, schedule: Schedule, *, keep: bool) -> tuple[Tensor, Tens
     return y, checkpoint
 
 
-def backward(scan: Scan, dy: Tensor, checkpoint: Tensor, schedule: Schedule) -> Gradients:
+def run_backward(scan: Scan, dy: Tensor, checkpoint: Tensor, schedule: Schedule) -> Gradients:
     """Gradients of every operand; `dy` is contiguous."""
     batch, length, heads, rows, state, ranks = scan.sizes
     segments, blocks = schedule.segments(length), triton.cdiv(rows, schedule.rows)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import arguments
+from ..arguments import check_operands, dense_rows
 from ..schedule import Schedule, choose
-from .launch import Scan, backward, forward
+from .launch import Scan, run_backward, run_forward
 
 
 def mimo_scan(
@@ -56,7 +56,7 @@ def mimo_scan(
         **{"mix_in": mix_in, "mix_out": mix_out},
     }
     maps = ("batch", "length", "ranks", "heads", "state")
-    sizes = arguments.check(
+    sizes = check_operands(
         "mimo_scan",
         tensors,
         {
@@ -79,7 +79,7 @@ class _MimoScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments_: Any) -> Tensor:
         *operands, schedule = arguments_
-        y, checkpoint = forward(_scan(*operands), schedule, keep=any(ctx.needs_input_grad))
+        y, checkpoint = run_forward(_scan(*operands), schedule, keep=any(ctx.needs_input_grad))
         ctx.save_for_backward(*operands, checkpoint)
         ctx.schedule = schedule
         return y
@@ -88,11 +88,11 @@ class _MimoScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         *operands, checkpoint = ctx.saved_tensors
-        gradients = backward(_scan(*operands), dy.contiguous(), checkpoint, ctx.schedule)
+        gradients = run_backward(_scan(*operands), dy.contiguous(), checkpoint, ctx.schedule)
         pairs = zip(gradients, operands, strict=True)
         return (*(gradient.to(operand.dtype) for gradient, operand in pairs), None)
 
 
 def _scan(*operands: Tensor) -> Scan:
-    views = [arguments.rows(tensor) for tensor in operands[:3]]
+    views = [dense_rows(tensor) for tensor in operands[:3]]
     return Scan(*views, *(tensor.contiguous() for tensor in operands[3:]))

@@ -9,8 +9,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import arguments
-from ..mimo_scan import launch as core
+from ..arguments import check_operands, dense_rows
+from ..mimo_scan.launch import Scan, run_backward, run_forward
 from ..schedule import Schedule, choose
 from .rotation import rotate, rotate_back
 
@@ -58,7 +58,7 @@ def rotary_scan(
     Source: Mamba-3, where a complex state is a real one with data-dependent rotary embeddings.
     """
     maps = ("batch", "length", "heads", "state")
-    sizes = arguments.check(
+    sizes = check_operands(
         "rotary_scan",
         {"x": x, "B": B, "C": C, "delta": delta, "A": A, "phase": phase},
         {
@@ -88,8 +88,8 @@ class _RotaryScan(torch.autograd.Function):
         *operands, schedule = arguments_
         x, B, C, delta, A, phase = _dense(*operands)
         batch, length, heads, state = B.shape
-        turned_b, turned_c = (_float(B, *B.shape) for _ in range(2))
-        turns, alpha = _float(B, *phase.shape), _float(B, *delta.shape)
+        turned_b, turned_c = (_float_like(B, *B.shape) for _ in range(2))
+        turns, alpha = _float_like(B, *phase.shape), _float_like(B, *delta.shape)
         rotate[(batch * heads,)](
             *(B, C, delta, A, phase, turned_b, turned_c, turns, alpha),
             *(B.stride()[:3] + C.stride()[:3] + phase.stride()[:3]),
@@ -97,7 +97,7 @@ class _RotaryScan(torch.autograd.Function):
             **_tile(state),
         )
         scan = _scan(x, turned_b, turned_c, delta, alpha)
-        y, checkpoint = core.forward(scan, schedule, keep=any(ctx.needs_input_grad))
+        y, checkpoint = run_forward(scan, schedule, keep=any(ctx.needs_input_grad))
         ctx.save_for_backward(*operands, turned_b, turned_c, turns, alpha, checkpoint)
         ctx.schedule = schedule
         return y
@@ -109,12 +109,12 @@ class _RotaryScan(torch.autograd.Function):
         x, B, C, delta, A, phase = _dense(*operands)
         batch, length, heads, state = B.shape
         scan = _scan(x, turned_b, turned_c, delta, alpha)
-        inner = core.backward(scan, dy.contiguous(), checkpoint, ctx.schedule)
+        inner = run_backward(scan, dy.contiguous(), checkpoint, ctx.schedule)
         db, dc, ddelta, dphase = (
             torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             for tensor in (B, C, delta, phase)
         )
-        da = _float(B, batch, heads)
+        da = _float_like(B, batch, heads)
         rotate_back[(batch * heads,)](
             *(turned_b, turned_c, inner.b, inner.c, turns, alpha, inner.alpha, inner.delta),
             *(delta, A, phase, db, dc, ddelta, da, dphase),
@@ -128,13 +128,13 @@ class _RotaryScan(torch.autograd.Function):
 def _dense(
     x: Tensor, B: Tensor, C: Tensor, delta: Tensor, A: Tensor, phase: Tensor
 ) -> tuple[Tensor, ...]:
-    maps = (arguments.rows(tensor) for tensor in (x, B, C))
-    return (*maps, delta.contiguous(), A.contiguous(), arguments.rows(phase))
+    maps = (dense_rows(tensor) for tensor in (x, B, C))
+    return (*maps, delta.contiguous(), A.contiguous(), dense_rows(phase))
 
 
-def _scan(x: Tensor, b: Tensor, c: Tensor, delta: Tensor, alpha: Tensor) -> core.Scan:
+def _scan(x: Tensor, b: Tensor, c: Tensor, delta: Tensor, alpha: Tensor) -> Scan:
     """The scan over turned maps is one of a single rank without weights."""
-    return core.Scan(x, b.unsqueeze(2), c.unsqueeze(2), delta, alpha)
+    return Scan(x, b.unsqueeze(2), c.unsqueeze(2), delta, alpha)
 
 
 def _tile(state: int) -> dict[str, int]:
@@ -142,5 +142,5 @@ def _tile(state: int) -> dict[str, int]:
     return {"TOKENS": max(16, _TILE // pairs), "BLOCK_PAIRS": pairs, "num_warps": 4}
 
 
-def _float(like: Tensor, *shape: int) -> Tensor:
+def _float_like(like: Tensor, *shape: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device=like.device)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-SIZES = (
+ROTATION_SIZES = (
     *("b_batch", "b_time", "b_head", "c_batch", "c_time", "c_head"),
     *("phase_batch", "phase_time", "phase_head", "length", "heads", "state_size", "turning"),
 )
@@ -36,7 +36,7 @@ def store_pair(row, pair, present, state_size, left, right):
     tl.store(at + 1, right.to(row.dtype.element_ty), mask=odd & present[:, None])
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=ROTATION_SIZES)
 def rotate(
     b, c, delta, a, phase, turned_b, turned_c, turns, alpha,
     b_batch, b_time, b_head, c_batch, c_time, c_head, phase_batch, phase_time, phase_head,
@@ -78,7 +78,7 @@ def rotate(
         store_pair(turned_c + own * state_size, pair, present, state_size, first, second)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=ROTATION_SIZES)
 def rotate_back(
     turned_b, turned_c, from_b, from_c, turns, alpha, dalpha, from_delta, delta, a, phase,
     db, dc, ddelta, da, dphase,

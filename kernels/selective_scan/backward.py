@@ -18,13 +18,13 @@ import triton.language as tl
 from ..device import softplus_slope
 from .forward import convolved, scan_input, step_size, tap_weights, window
 
-SIZES = (
+BACKWARD_SIZES = (
     *("x_batch", "x_time", "delta_batch", "delta_time", "b_batch", "b_time", "c_batch", "c_time"),
     *("dy_batch", "dy_time", "length", "channels", "state_size", "segment"),
 )
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=BACKWARD_SIZES)
 def scan_backward(
     x, delta, a, b, c, skip, taps, bias, dy, border, checkpoint, scratch,
     du, ddelta, da, db, dc, dskip, dtaps, dbias,
@@ -139,7 +139,7 @@ def scan_backward(
         tl.store(dbias + own * channels + channel, bias_total, mask=present)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=BACKWARD_SIZES)
 def segment_backward(
     delta, a, c, dy, decay, inner,
     delta_batch, delta_time, c_batch, c_time, dy_batch, dy_time,

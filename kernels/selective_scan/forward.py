@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..device import softplus
 
-SIZES = (
+FORWARD_SIZES = (
     *("x_batch", "x_time", "delta_batch", "delta_time", "b_batch", "b_time", "c_batch", "c_time"),
     *("length", "channels", "state_size", "segment"),
 )
@@ -67,7 +67,7 @@ def scan_input(
     return u
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=FORWARD_SIZES)
 def scan_forward(
     x, delta, a, b, c, skip, taps, bias, entry, y, checkpoint,
     x_batch, x_time, delta_batch, delta_time, b_batch, b_time, c_batch, c_time,
@@ -121,7 +121,7 @@ def scan_forward(
             tl.store(row + channel, out.to(y.dtype.element_ty), mask=present)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=FORWARD_SIZES)
 def segment_forward(
     x, delta, a, b, taps, bias, decay, inner,
     x_batch, x_time, delta_batch, delta_time, b_batch, b_time,

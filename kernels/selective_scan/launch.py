@@ -36,7 +36,7 @@ class Scan:
         return (*self.delta.shape, self.a.shape[1])
 
 
-def forward(
+def run_forward(
     scan: Scan, schedule: Schedule, *, dtype: torch.dtype, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Outputs (batch, length, channels) and, if `keep`, the state before each chunk.
@@ -63,7 +63,7 @@ def forward(
     return y, checkpoint
 
 
-def backward(
+def run_backward(
     scan: Scan, dy: Tensor, checkpoint: Tensor, schedule: Schedule
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of x, delta, a, b, c, skip, and of taps and bias if there are any.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import arguments
+from ..arguments import check_operands, dense_rows
 from ..schedule import Schedule, choose
-from .launch import Scan, backward, forward
+from .launch import Scan, run_backward, run_forward
 
 
 def selective_scan(
@@ -56,7 +56,7 @@ def selective_scan(
     skip = u.new_zeros(u.shape[-1]) if D is None else D
     tensors = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": skip}
     sequence = ("batch", "length", "channels")
-    sizes = arguments.check(
+    sizes = check_operands(
         "selective_scan",
         tensors,
         {
@@ -93,7 +93,7 @@ class _SelectiveScan(torch.autograd.Function):
     ) -> Tensor:
         scan = _scan(u, delta, A, B, C, D, softplus)
         keep = any(ctx.needs_input_grad)
-        y, checkpoint = forward(scan, schedule, dtype=u.dtype, keep=keep)
+        y, checkpoint = run_forward(scan, schedule, dtype=u.dtype, keep=keep)
         ctx.save_for_backward(u, delta, A, B, C, D, checkpoint)
         ctx.softplus, ctx.schedule = softplus, schedule
         return y
@@ -103,13 +103,13 @@ class _SelectiveScan(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         *operands, checkpoint = ctx.saved_tensors
         scan = _scan(*operands, ctx.softplus)
-        gradients = backward(scan, arguments.rows(dy), checkpoint, ctx.schedule)
+        gradients = run_backward(scan, dense_rows(dy), checkpoint, ctx.schedule)
         return (*gradients[:6], None, None)
 
 
 def _scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, softplus: bool
 ) -> Scan:
-    views = [arguments.rows(tensor) for tensor in (u, delta)]
-    maps = [arguments.rows(tensor) for tensor in (B, C)]
+    views = [dense_rows(tensor) for tensor in (u, delta)]
+    maps = [dense_rows(tensor) for tensor in (B, C)]
     return Scan(*views, A.contiguous(), *maps, D.contiguous(), softplus=softplus)

