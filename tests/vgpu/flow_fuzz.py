@@ -27,7 +27,7 @@ VARIABLES = {
     "p": ["p0", "p1"],
 }
 """Names by kind; a predicate's bit is compared too."""
-_KINDS = [kind for kind, names in VARIABLES.items() for _ in names]
+KINDS = [kind for kind, names in VARIABLES.items() for _ in names]
 _TYPES = {"b16": "b16", "b32": "b32", "b64": "b64", "f32": "b32", "f64": "b64", "p": "pred"}
 TEMPLATES = [t for t in fuzz.TEMPLATES if not t.approximate and "s32" not in t.sources]
 _SLOT_BYTES = 16
@@ -208,15 +208,19 @@ class Writer:
 
 
 def kernel_text(programs: list[str]) -> str:
-    """One kernel of several programs; each has its columns in the results."""
-    columns = len(_KINDS)
+    """One kernel of several programs; each has its columns in the results.
+
+    By its `.loc`, a program is line 0 of a file, and the store of each variable a further line.
+    """
+    columns = len(KINDS)
     body = [f"ld.global.b64 %i{k}, [%own + {8 * k}];" for k in range(4)]
     body += [f"mov.b64 {{%in{2 * k}, %in{2 * k + 1}}}, %i{k};" for k in range(4)]
     names = [name for group in VARIABLES.values() for name in group]
     for number, program in enumerate(programs):
-        body += ["{", program]
-        for at, (name, kind) in enumerate(zip(names, _KINDS, strict=True)):
+        body += ["{", f".loc {number + 1} 0 0", program]
+        for at, (name, kind) in enumerate(zip(names, KINDS, strict=True)):
             place = f"[%out + {8 * (number * columns + at)}]"
+            body.append(f".loc {number + 1} {at + 1} 0")
             body.append({
                 "b64": f"st.global.b64 {place}, %{name};",
                 "f64": f"st.global.b64 {place}, %{name};",
@@ -257,11 +261,11 @@ def disagreements(count: int, random: Random, run_other: fuzz.Run) -> list[str]:
     inputs = fuzz.first_values(random.getrandbits(32))
     sides = []
     for run in (fuzz.run_executor, run_other):
-        results = np.zeros((32, count * len(_KINDS)), np.uint64)
+        results = np.zeros((32, count * len(KINDS)), np.uint64)
         run(text, inputs.copy(), results)
-        sides.append(results.reshape(32, count, len(_KINDS)))
+        sides.append(results.reshape(32, count, len(KINDS)))
     same = sides[0] == sides[1]
-    for at, kind in enumerate(_KINDS):
+    for at, kind in enumerate(KINDS):
         if kind in FORMATS:
             x, y = (decode(np.ascontiguousarray(s[..., at]), FORMATS[kind]) for s in sides)
             same[..., at] |= np.isnan(x) & np.isnan(y)

@@ -188,26 +188,32 @@ def cells_wanted(program: Program, arguments: Sequence[Argument], table: np.ndar
     What is only read cannot race.
     """
     bits = program.granule_bits["global"]
-    windows = sorted({value >> WINDOW_BITS for value in _written_addresses(program, arguments)})
-    sizes = {w: int(table[w, 1]) for w in windows if 0 < w < len(table)}
+    windows = sorted(reachable_windows(program.accessed.written, arguments, table))
+    sizes = {window: int(table[window, 1]) for window in windows}
     return {
         window: ((size >> bits) + LANES, (size >> SECTOR_BITS) + LANES)
         for window, size in sizes.items()
-        if size
     }
 
 
-def _written_addresses(program: Program, arguments: Sequence[Argument]) -> list[int]:
-    """Where stores may go: the pointers they are computed from, or all of them.
+def reachable_windows(
+    positions: frozenset[int] | None, arguments: Sequence[Argument], table: np.ndarray
+) -> set[int]:
+    """Windows that accesses may lead to: of the pointers they are computed from, or of all.
 
     An integer that is no small offset may lead from any pointer to any other.
+
+    Args:
+        positions: of the parameters that the addresses are computed from; `None` is unknown.
+        arguments: of the launch.
+        table: see `Memory`.
     """
-    written = program.written
-    if written is not None:
-        given = [arguments[k] for k in sorted(written) if k < len(arguments)]
-        if not has_hidden_pointer(given):
-            return [value.address for value in given if not isinstance(value, (int, float))]
-    return [value.address for value in arguments if not isinstance(value, (int, float))]
+    given = list(arguments)
+    if positions is not None:
+        chosen = [arguments[k] for k in sorted(positions) if k < len(arguments)]
+        given = given if has_hidden_pointer(chosen) else chosen
+    found = {v.address >> WINDOW_BITS for v in given if not isinstance(v, (int, float))}
+    return {window for window in found if 0 < window < len(table) and table[window, 1]}
 
 
 def has_hidden_pointer(arguments: Sequence[Argument]) -> bool:

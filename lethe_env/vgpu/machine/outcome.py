@@ -58,6 +58,7 @@ def _finding(launch: Launch, record: Record) -> Finding:
         lanes=record.lanes.bit_count(),
         address=record.address,
         detail=_detail(launch, kind, record),
+        index=instruction.index,
     )
 
 

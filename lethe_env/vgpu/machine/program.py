@@ -7,12 +7,15 @@ import json
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel
 from ..ptx.parser import parse
 from ..ptx.polling import polling
+from ..tracking.kernel import tracking_kernel
 from . import cohort, shared_code
+from .attribution import Snapshot, attribute, snapshot
 from .counts import tally
 from .granules import granule_bits
 from .independence import meets_only_in_memory
@@ -29,7 +32,7 @@ from .layout import Context
 from .lowering import variable_layout
 from .native import NativeCode, compile_object
 from .outcome import merge
-from .provenance import written_parameters
+from .provenance import accessed_parameters
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
 from .speculation import run_apart, work_of_warp, worthwhile_threads
@@ -37,9 +40,11 @@ from .translation import translate_kernel, uses_fibers
 from .values import LANES
 from .worker import Worker
 
-__all__ = ["Finding", "LaunchReport", "Options", "Program", "compile", "load", "translate"]
+__all__ = ["Finding", "LaunchReport", "Options", "Program", "build", "compile", "load", "translate"]
 
 _HEADER = struct.Struct("<I")
+_MIRROR_ALIGN_BYTES = 1024
+"""Of the shadow of shared memory in tracking kernels, which all accesses share."""
 
 
 def translate(ptx: str) -> bytes:
@@ -48,7 +53,11 @@ def translate(ptx: str) -> bytes:
     Raises:
         UnsupportedError: something in the kernel is not implemented.
     """
-    translation = translate_kernel(parse(ptx), shared_code.declarations())
+    return _native(parse(ptx))
+
+
+def _native(kernel: Kernel) -> bytes:
+    translation = translate_kernel(kernel, shared_code.declarations())
     sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
     return _HEADER.pack(len(sites)) + sites + compile_object(translation.module.text())
 
@@ -60,7 +69,12 @@ def load(ptx: str, native: bytes) -> Program:
 
 def compile(ptx: str) -> Program:
     """Translate and load."""
-    return load(ptx, translate(ptx))
+    return build(parse(ptx))
+
+
+def build(kernel: Kernel) -> Program:
+    """A program from a parsed kernel."""
+    return Program(kernel, _native(kernel))
 
 
 class Program:
@@ -78,8 +92,9 @@ class Program:
         _, self.variables, _, self.static_shared_bytes = variable_layout(kernel)
         self.tally = tally(kernel, self.flow)
         """What each block of the kernel counts for."""
-        self.written = written_parameters(kernel)
-        """Parameters and variables that stores may go to: see `written_parameters`."""
+        self.accessed = accessed_parameters(kernel)
+        """Where its loads and stores may go."""
+        self._tracking: dict[tuple[frozenset[int], int], Program] = {}
         self.granule_bits = {space: granule_bits(kernel, space) for space in ("global", "shared")}
         """Logarithm of the bytes that a cell of the sanitizer stands for."""
         self.warps = -(-kernel.threads // LANES)
@@ -125,6 +140,45 @@ class Program:
             ValueError: more arguments than parameters.
         """
         options = options or Options()
+        before = None
+        if options.definedness:
+            before = snapshot(memory.table, self.accessed, arguments)
+        report = self._launch(grid, arguments, memory, options)
+        if before is None:
+            return report
+        return attribute(
+            self.kernel,
+            report,
+            lambda loads: self._track(frozenset(loads), grid, arguments, before, options),
+        )
+
+    def _track(
+        self,
+        loads: frozenset[int],
+        grid: Sequence[int],
+        arguments: Sequence[Argument],
+        before: Snapshot,
+        options: Options,
+    ) -> LaunchReport:
+        """Launch the kernel that follows what some loads read, on memory as it was before."""
+        used_bytes = self.static_shared_bytes + options.shared_bytes
+        mirror_bytes = -(-used_bytes // _MIRROR_ALIGN_BYTES) * _MIRROR_ALIGN_BYTES
+        key = loads, mirror_bytes
+        if key not in self._tracking:
+            self._tracking[key] = build(tracking_kernel(self.kernel, loads, mirror_bytes))
+        options = replace(
+            options,
+            shared_bytes=mirror_bytes + options.shared_bytes,
+            threads=1,
+            races=False,
+            barriers=False,
+            count_memory=False,
+        )
+        return self._tracking[key]._launch(grid, arguments, before.renewed(), options)
+
+    def _launch(
+        self, grid: Sequence[int], arguments: Sequence[Argument], memory: Memory, options: Options
+    ) -> LaunchReport:
         cells = cells_wanted(self, arguments, memory.table) if options.races else {}
         threads = 1
         if self._separable and options.races and not has_hidden_pointer(arguments):
@@ -151,9 +205,8 @@ class Program:
 
     def _is_watched(self) -> bool:
         """Whether all that blocks may write to are arguments, for which there are cells."""
-        return self.written is not None and all(
-            k < len(self.kernel.parameters) for k in self.written
-        )
+        written = self.accessed.written
+        return written is not None and all(k < len(self.kernel.parameters) for k in written)
 
     def _work_together(self, workers: Sequence[Worker]) -> None:
         contexts = [ctypes.addressof(worker.context) for worker in workers]

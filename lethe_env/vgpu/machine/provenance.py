@@ -1,9 +1,10 @@
-"""Which parameters and variables of a kernel the addresses of its stores may come from."""
+"""Which parameters and variables of a kernel the addresses of its stores and loads may come from."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 
 from ..ptx.dataflow import destinations, sources
 from ..ptx.model import Address, Instruction, Kernel, Symbol
@@ -18,24 +19,46 @@ _MEMORY = -1
 """Stands for whatever lies in memory."""
 
 
-def written_parameters(kernel: Kernel) -> frozenset[int] | None:
-    """Positions of the parameters from which addresses of stores to global memory are computed.
+@dataclass(frozen=True, slots=True)
+class Accessed:
+    """Positions of the parameters that addresses in global memory are computed from.
 
     Every register is taken to depend on all that any instruction computes it from, wherever that
     instruction stands. Variables of the module count like parameters after the last one. `None`
     where an address may come from memory.
     """
+
+    written: frozenset[int] | None
+    """Of stores and atomic operations."""
+    loaded: frozenset[int] | None
+    """Of loads and asynchronous copies."""
+
+
+def accessed_parameters(kernel: Kernel) -> Accessed:
+    """From which parameters a kernel's accesses to global memory may come."""
     variables = _variables(kernel)
     origins = _origins(kernel, variables)
-    found: set[int] = set()
+    written: set[int] = set()
+    loaded: set[int] = set()
     for instruction in kernel.body:
-        if instruction.opcode[0] in _WRITING and _ELSEWHERE.isdisjoint(instruction.opcode):
-            for operand in instruction.operands:
-                if isinstance(operand, Address):
-                    for name in registers_of(operand):
-                        found |= origins[name]
-                    found |= _named((operand.base,), variables)
-    return None if _MEMORY in found else frozenset(found)
+        name, local = instruction.opcode[0], not _ELSEWHERE.isdisjoint(instruction.opcode)
+        if name in _WRITING and not local:
+            written |= _of_addresses(instruction, origins, variables)
+        elif name == "cp" or (name == "ld" and not local):
+            loaded |= _of_addresses(instruction, origins, variables)
+    return Accessed(*(None if _MEMORY in k else frozenset(k) for k in (written, loaded)))
+
+
+def _of_addresses(
+    instruction: Instruction, origins: Mapping[str, set[int]], variables: Mapping[str, int]
+) -> set[int]:
+    found: set[int] = set()
+    for operand in instruction.operands:
+        if isinstance(operand, Address):
+            found |= _named((operand.base,), variables)
+            for name in registers_of(operand):
+                found |= origins[name]
+    return found
 
 
 def _variables(kernel: Kernel) -> dict[str, int]:

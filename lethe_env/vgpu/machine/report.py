@@ -22,6 +22,8 @@ class Finding:
     address: int
     """Fake address of the first such lane; an offset where shared memory is meant."""
     detail: str
+    index: int = -1
+    """Position of the instruction in the kernel's body; -1 where none is meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from ..alu import library
 from ..ptx.flow import Flow, analyse
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
-from . import calls, memory_ops, warp_ops
+from . import calls, memory_ops, undefined, warp_ops
 from .async_copies import lower_async
 from .atomics import lower_atomic
 from .blocks import write_blocks
@@ -62,6 +62,8 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "st": memory_ops.lower_store,
     "stmatrix": lower_store_matrix,
     "trap": warp_ops.lower_trap,
+    "undefined": undefined.lower_undefined,
+    "use": undefined.lower_use,
     "vote": warp_ops.lower_vote,
 }
 """Opcodes that are not plain arithmetic."""

@@ -9,7 +9,9 @@ from .model import Address, Dual, Instruction, Negated, Operand, Register, Vecto
 CARRY = "%cc"
 """The carry flag as a register: `.cc` writes it; `addc`, `subc` and `madc` read it."""
 
-_WITHOUT_RESULT = frozenset({"st", "red", "bra", "brx", "nanosleep", "stmatrix", "cp", "prefetch"})
+_WITHOUT_RESULT = frozenset(
+    {"st", "red", "bra", "brx", "nanosleep", "stmatrix", "cp", "prefetch", "use"}
+)
 _BARRIERS = frozenset({"bar", "barrier"})
 _CARRY_READERS = frozenset({"addc", "subc", "madc"})
 

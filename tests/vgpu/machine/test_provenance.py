@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lethe_env.vgpu.machine.provenance import written_parameters
+from lethe_env.vgpu.machine.provenance import accessed_parameters
 from lethe_env.vgpu.ptx.parser import parse
 
 PLACE = "add.s64 %d4, %d2, %d21; "
@@ -24,7 +24,21 @@ PLACE = "add.s64 %d4, %d2, %d21; "
     ],
 )
 def test_addresses_of_stores_come_from_these_parameters(assembler, body, written):
-    assert written_parameters(parse(assembler(body, 2))) == written
+    assert accessed_parameters(parse(assembler(body, 2))).written == written
+
+
+@pytest.mark.parametrize(
+    ("body", "loaded"),
+    [
+        (PLACE + "ld.global.b32 %r2, [%d1]; st.global.b32 [%d4], %r2;", {0}),
+        ("ld.b32 %r2, [%d2];", {1}),
+        ("ld.shared.b32 %r2, [0]; st.global.b32 [%d1], %r2;", set()),
+        ("cp.async.ca.shared.global [0], [%d2], 4;", {1}),
+        ("ld.global.b64 %d4, [%d1]; ld.global.b32 %r2, [%d4];", None),
+    ],
+)
+def test_addresses_of_loads_come_from_these_parameters(assembler, body, loaded):
+    assert accessed_parameters(parse(assembler(body, 2))).loaded == loaded
 
 
 @pytest.mark.parametrize(
@@ -38,7 +52,7 @@ def test_addresses_of_stores_come_from_these_parameters(assembler, body, written
 )
 def test_variables_of_the_module_count_after_the_parameters(assembler, body, written):
     text = assembler(body, 2).replace(".visible", ".global .align 8 .b8 counter[8];\n.visible")
-    assert written_parameters(parse(text)) == written
+    assert accessed_parameters(parse(text)).written == written
 
 
 ONE_WRITES = """mov.u32 %r2, %ctaid.x; setp.eq.s32 %p1, %r2, 0; add.s32 %r3, %r1, 1;
