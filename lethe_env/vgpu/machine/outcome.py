@@ -68,7 +68,7 @@ def _detail(launch: Launch, kind: str, record: Record) -> str:
     if kind == "out_of_bounds":
         return f"{record.other} bytes per lane lie outside the allocation, {block}"
     if kind == "uninitialised_read":
-        shared = "shared" in opcode or opcode[0] == "ldmatrix"
+        shared = opcode[0] == "ldmatrix" or (opcode[0] != "cp" and "shared" in opcode)
         pending = ", or an asynchronous copy to it was not waited for" if shared else ""
         return f"nobody has written what is read{pending}, {block}"
     if opcode[0] in ("bar", "barrier"):
