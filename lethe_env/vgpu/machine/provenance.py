@@ -1,4 +1,4 @@
-"""Which parameters and variables of a kernel the addresses of its stores and loads may come from."""
+"""Which parameters and variables the addresses of a kernel's stores and loads may come from."""
 
 from __future__ import annotations
 
