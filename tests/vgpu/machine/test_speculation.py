@@ -20,6 +20,7 @@ def _eager_threads(monkeypatch):
     """Small launches are worth threads, too, and what happened on them is kept."""
     monkeypatch.setattr(speculation, "_LEAST_WORK", 1)
     monkeypatch.setattr(speculation, "_LEAST_BLOCKS", 1)
+    monkeypatch.setattr(speculation, "_SAVED_BYTES_PER_WORK", 1 << 20)
 
 
 @pytest.fixture
