@@ -112,7 +112,8 @@ def test_two_blocks_that_meet_are_found_wherever_they_run(machine, assembler, ou
 def test_memory_that_was_undefined_is_undefined_again(machine, assembler, outcomes):
     """What block 0 reads, all write: whether it is written depends on the order."""
     body = """mov.u32 %r2, %ctaid.x; setp.eq.s32 %p1, %r2, 0; @%p1 ld.global.b32 %r3, [%d1];
-    @!%p1 st.global.b32 [%d1], 7;"""
+    @!%p1 st.global.b32 [%d1], 7; setp.eq.s32 %p2, %r3, 5; and.pred %p2, %p2, %p1;
+    @%p2 st.global.b32 [%d1+4], 5;"""
     program = programs.compile(assembler(body, 1))
     found = []
     for threads in (1, 4):
