@@ -14,8 +14,8 @@ from ..mimo_scan.launch import Scan, run_backward, run_forward
 from ..schedule import Schedule, choose
 from .rotation import rotate, rotate_back
 
-_TILE = 1024
-"""Elements that one program rotates at a time: eight a thread at four warps."""
+_TILE = 512
+"""Elements that one program rotates at a time: four a thread at four warps."""
 
 
 def rotary_scan(
