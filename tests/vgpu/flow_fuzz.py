@@ -287,7 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=96)
     given = parser.parse_args()
     random, done, wrong, begun = Random(given.seed), 0, 0, time.monotonic()
     while done < given.count:
