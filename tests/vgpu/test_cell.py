@@ -125,6 +125,21 @@ def test_what_a_kernel_has_written_is_defined(observe):
     assert seen.sanitizer == () and torch.equal(seen.outputs[0].data, 4 * x)
 
 
+@pytest.mark.parametrize(("kept", "kinds"), [(100, []), (101, ["uninitialised_read"])])
+def test_garbage_in_own_memory_may_be_loaded_and_thrown_away(observe, kept, kinds):
+    body = f"""
+        y, out = torch.empty(128, device=x.device), torch.zeros(128, device=x.device)
+        double[(2,)](x, y, 100, BLOCK=64)
+        unmasked[(2,)](y, out, {kept}, BLOCK=64)
+        return out[:100]
+    """
+    x = torch.randn(100)
+    seen = observe(body, x)
+    assert torch.equal(seen.outputs[0].data, 2 * x)
+    assert [found.kind for found in seen.sanitizer] == kinds
+    assert all(found.line == UNMASKED_LINE for found in seen.sanitizer)
+
+
 def test_races_between_blocks_are_reported(observe):
     body = """
         out = torch.zeros(1, device='cuda')

@@ -137,4 +137,4 @@ def _copy(place: int, size: int) -> np.ndarray:
 
 
 def _bytes_at(place: int, size: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(place), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(place)), np.uint8)
