@@ -15,7 +15,6 @@ from ..ptx.parser import parse
 from ..ptx.polling import polling
 from ..tracking.kernel import tracking_kernel
 from . import cohort, shared_code
-from .attribution import Snapshot, attribute, snapshot
 from .counts import tally
 from .granules import granule_bits
 from .independence import meets_only_in_memory
@@ -37,6 +36,7 @@ from .report import Finding, LaunchReport
 from .scheduler import ENTRY
 from .speculation import run_apart, work_of_warp, worthwhile_threads
 from .translation import translate_kernel, uses_fibers
+from .used_reads import Snapshot, keep_used, snapshot
 from .values import LANES
 from .worker import Worker
 
@@ -146,7 +146,7 @@ class Program:
         report = self._launch(grid, arguments, memory, options)
         if before is None:
             return report
-        return attribute(
+        return keep_used(
             self.kernel,
             report,
             lambda loads: self._track(frozenset(loads), grid, arguments, before, options),

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from lethe_env.vgpu.machine import program
-from lethe_env.vgpu.machine.attribution import snapshot
+from lethe_env.vgpu.machine.used_reads import snapshot
 
 N, BLOCK = 201, 256
 

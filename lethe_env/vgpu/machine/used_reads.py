@@ -67,7 +67,7 @@ def snapshot(
     return Snapshot.of(table, frozenset(reachable_windows(accessed.written, arguments, table)))
 
 
-def attribute(
+def keep_used(
     kernel: Kernel, report: LaunchReport, repeat: Callable[[Set[int]], LaunchReport]
 ) -> LaunchReport:
     """The report without loads whose value is not used; the others tell where it is.
