@@ -46,7 +46,8 @@ def _expert(name: str, task: str, folder: str, *modules: str) -> Control:
 
 
 def _red(name: str, task: str, trick: str, *caught_by: str) -> Control:
-    return Control(name, task, _HERE / "red_team" / f"{name}.py", caught_by, trick)
+    path = _HERE / "red_team" / f"{name}.py"
+    return Control(name, task, path, caught_by=caught_by, trick=trick)
 
 
 def _unseen(name: str, task: str, trick: str, *caught_by: str) -> Control:

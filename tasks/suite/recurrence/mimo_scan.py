@@ -5,7 +5,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 batch_size = 2
-length = 128
+length = 256
 num_heads = 8
 head_dim = 64
 state_size = 32
