@@ -128,10 +128,13 @@ def modelled(case: Case, gpu: str) -> list[dict[str, Any]]:
     session = Session(sanitize=False)
     VirtualDriver(session, architecture=architecture).activate()
     target, rows = TARGETS[gpu], []
-    needed_bytes = 2 * sum(tensor.nbytes for tensor in case.leaves("cpu"))
+    leaves = case.leaves("cpu")
+    operand_bytes = sum(tensor.nbytes for tensor in leaves)
+    output_bytes = leaves[0].nbytes  # of its size, but for the taps in front
     for direction, call in forward_backward(case, "cpu"):
         session.counts.clear()
         call()
+        needed_bytes = output_bytes + operand_bytes * (2 if direction == "backward" else 1)
         times = [model(counts, target) for _, counts in session.counts]
         slowest = max(times, key=lambda time: time.total_us)
         rows.append(
