@@ -10,14 +10,23 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["channels", "eps"])
 def rms_norm(s, weight, y, scale, channels, eps, BLOCK: tl.constexpr):
-    """One row; `scale` (rows,) keeps r. Squares are summed lane by lane, then across lanes."""
+    """One row; `scale` (rows,) keeps r. Squares are summed lane by lane, then across lanes.
+
+    Where their sum overflows, squares of 2**-80 of the values give r: 3.4e38 becomes 2.8e14, and ε
+    is then too small to matter.
+    """
     row = tl.program_id(0).to(tl.int64)
-    squares = tl.zeros((BLOCK,), tl.float32)
+    squares, reduced = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for start in range(0, channels, BLOCK):
         channel = start + tl.arange(0, BLOCK)
         values = tl.load(s + row * channels + channel, mask=channel < channels, other=0.0)
         squares += values * values
-    r = 1.0 / tl.sqrt_rn(tl.sum(squares, axis=0) / channels + eps)
+        small = values * 8.271806125530277e-25
+        reduced += small * small
+    total = tl.sum(squares, axis=0)
+    r = 1.0 / tl.sqrt_rn(total / channels + eps)
+    from_reduced = 8.271806125530277e-25 / tl.sqrt_rn(tl.sum(reduced, axis=0) / channels)
+    r = tl.where(total == float("inf"), from_reduced, r)
     tl.store(scale + row, r)
     for start in range(0, channels, BLOCK):
         channel = start + tl.arange(0, BLOCK)

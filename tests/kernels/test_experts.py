@@ -16,7 +16,7 @@ from lethe_env.kernels.mimo_scan import mimo_scan
 from lethe_env.kernels.rotary_scan import rotary_scan
 from lethe_env.kernels.selective_scan import selective_scan
 
-from .state_space import OPERATIONS, results, schedule
+from .state_space import OPERATIONS, output, results, schedule
 
 pytestmark = pytest.mark.xdist_group("state space kernels")
 FOLDER = Path(kernels.__file__).parent
@@ -113,3 +113,14 @@ def test_a_model_learns_through_the_kernel(gpu, name, request):
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] == min(losses) or losses[-1] < losses[0] / 10, losses
+
+
+def test_a_norm_whose_squares_overflow_is_right(gpu):
+    """Rows near 1e25, whose squares are no float32; sixteen roundings are more than are made."""
+    operation = OPERATIONS["fused_block"]
+    operands = operation.draw(1, 3)
+    operands["C"], operands["D"] = operands["C"] * 1e25, operands["D"] * 1e25
+    wide = [tensor.double() for tensor in operands.values()]
+    exact = operation.reference.serial(*wide)
+    got = output(operation, operands, schedule())
+    assert float((got.double() - exact).abs().max() / exact.abs().max()) < 16 * 2**-24
