@@ -170,15 +170,15 @@ def transform_kernel(
     if B != ABSENT:
         t = tl.load(inverse + matrix_offsets(chunk, head, heads, row, row, C))
     none = tl.zeros((C, BLOCK), tl.float32)
-    remainder = tl.zeros((C, BLOCK), tl.float32)
+    found = tl.zeros((C, BLOCK), tl.float32)
     for channel_start in range(0, key_dim, BLOCK):
         channel = channel_start + tl.arange(0, BLOCK)
         query = load_rows(q, token, live, head, heads, key_dim, channel) * scale
         key = load_rows(k, token, live, head, heads, key_dim, channel)
-        remainder += remainder_of(query) + remainder_of(key)
+        found += strange_in(query) + strange_in(key)
         prefix = prefix_of(g, start, stop, 0, row, head, heads, key_dim, channel, G)
         entry = tl.exp(prefix)
-        remainder += remainder_of(entry)
+        found += strange_in(entry)
         leave = tl.exp(suffix_of(g, start, stop, C, row, head, heads, key_dim, channel, G))
         store_rows(query_decayed, query * entry, token, live, head, heads, key_dim, channel)
         store_rows(key_decayed, key * leave, token, live, head, heads, key_dim, channel)
@@ -187,26 +187,29 @@ def transform_kernel(
         tl.store(chunk_decay + at, through, mask=channel < key_dim)
         if B != ABSENT:
             gate = load_gate(b, token, live, head, heads, key_dim, channel, B, 0.0)
-            remainder += remainder_of(gate)
+            found += strange_in(gate)
             transformed = product(t, gate * key * entry, none, OPERAND)
             store_rows(erase_transformed, transformed, token, live, head, heads, key_dim, channel)
     for channel_start in range(0, value_dim, BLOCK):
         channel = channel_start + tl.arange(0, BLOCK)
         written = load_rows(v, token, live, head, heads, value_dim, channel)
         gate = load_gate(w, token, live, head, heads, value_dim, channel, W, 1.0)
-        remainder += remainder_of(written) + remainder_of(gate)
+        found += strange_in(written) + strange_in(gate)
         written *= gate
         if B != ABSENT:
             written = product(t, written, none, OPERAND)
         store_rows(written_transformed, written, token, live, head, heads, value_dim, channel)
-    finite = tl.sum(tl.sum(remainder, axis=1), axis=0) == 0.0
-    tl.store(strange + chunk.to(tl.int64) * heads + head, tl.where(finite, 0, 1))
+    any_found = tl.where(tl.sum(tl.sum(found, axis=1), axis=0) > 0.0, 1, 0)
+    tl.store(strange + chunk.to(tl.int64) * heads + head, any_found)
 
 
 @triton.jit
-def remainder_of(x):
-    """Zero where x is finite, else NaN."""
-    return x - x
+def strange_in(x):
+    """One where x is NaN or infinite, else zero.
+
+    By comparison: x − x is not zero where the compiler fuses it with the product that x is.
+    """
+    return tl.where(tl.abs(x) < float("inf"), 0.0, 1.0)
 
 
 @triton.jit(do_not_specialize=["heads"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lethe_env.kernels.gated_delta import forward_pass
 from lethe_env.kernels.gated_delta.backward_pass import run_backward
 from lethe_env.kernels.gated_delta.chunked import chunked_backward, chunked_forward, join
 from lethe_env.kernels.gated_delta.chunks import equal_chunks, ragged_chunks
@@ -59,6 +60,18 @@ def test_every_stage_is_what_it_is_named_after():
     )
     for name, ours, truth in zip(results._fields, results, gradients, strict=True):
         assert worst_relative_error(ours.view(truth.shape), truth) < WITHIN, name
+
+
+def test_only_a_chunk_that_is_not_finite_is_run_token_by_token():
+    """The scale's products round: what is left of them must not be taken for a NaN."""
+    p = draw_problem(LENGTH, 16, 16, heads=2)
+    p.v[:, 40, 1, 3] = torch.nan
+    tokens = Tokens(*map(packed, p.inputs))
+    chunks = equal_chunks(1, LENGTH, CHUNKS[torch.float32], torch.device("cpu"))
+    setting = setting_for(tokens, chunks, 0.3)
+    _, inverse = forward_pass._pairs(tokens, setting)
+    made = forward_pass._transform(tokens, inverse, setting)
+    assert made.strange.tolist() == [[0, 0], [0, 1], [0, 0]]
 
 
 def test_no_chunk_crosses_the_border_of_a_sequence():
