@@ -63,6 +63,11 @@ _MIMO = (*_SCAN, *(f"mimo_scan/{module}" for module in ("forward", "backward", "
 _ROTARY = (*_MIMO, "rotary_scan/rotation", "rotary_scan/operator")
 _FUSED = (*_SELECTIVE, *(f"fused_block/{module}" for module in ("norm", "convolution", "operator")))
 
+_GATED_DELTA = (
+    *("gated_delta", "device", "chunks", "setting", "forward_kernels", "forward_pass"),
+    *("backward_kernels", "backward_pass", "operation"),
+)
+
 HONEST: tuple[Control, ...] = (
     _honest("relu", "elementwise/relu"),
     _honest("gelu", "elementwise/gelu"),
@@ -94,6 +99,7 @@ HONEST: tuple[Control, ...] = (
     _expert("mimo_scan", "recurrence/mimo_scan", "", *_MIMO, "mimo_scan/operator"),
     _expert("rotary_scan", "recurrence/rotary_scan", "", *_ROTARY),
     _expert("scan_block", "recurrence/scan_block", "", *_FUSED),
+    _expert("kimi_delta_attention", "recurrence/kimi_delta_attention", *_GATED_DELTA),
 )
 """Right for every input their task admits; a gate that rejects one of them is wrong."""
 
