@@ -15,7 +15,7 @@ demo: $(STAMP)
 	@$(BIN)/lethe demo
 
 test: $(STAMP) lint
-	$(BIN)/pytest -n 2 --dist loadgroup -q
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -q
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,6 +24,11 @@ def pytest_addoption(parser):
         help="run Triton's language and every honest kernel for sm_80, sm_90 and sm_100",
     )
     parser.addoption(
+        "--experts",
+        action="store_true",
+        help="judge the library's own kernels with all gates, which takes minutes each",
+    )
+    parser.addoption(
         "--fuzz-programs",
         type=int,
         default=0,
