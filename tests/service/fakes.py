@@ -27,7 +27,7 @@ class FakeWorker:
     gate: threading.Event
     started: int
 
-    def __init__(self, options, number):
+    def __init__(self, options, number, workers=1):
         self.alive = False
 
     def start(self):
