@@ -27,6 +27,8 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
         TaskError: the task contradicts itself.
         KeyError, TypeError, ValueError: the mapping is not of that form.
     """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"a job is a mapping, not {type(data).__name__}")
     rule = data.get("rule")
     asked = None if rule is None else Rule(**rule)
     return Job(Task.from_json(data["task"]), str(data["source"]), asked)

@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +15,16 @@ from lethe_env.service import client, rendezvous
 from lethe_env.service.options import GraderOptions
 
 
-def test_the_folder_is_private_and_near_the_other_runtime_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = rendezvous.private_folder()
-    assert folder == tmp_path / "lethe"
-    assert folder.stat().st_mode & 0o777 == 0o700
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert rendezvous.private_folder() == tmp_path / f"lethe-brokers-{os.getuid()}"
+def test_the_folder_is_private_and_near_the_other_runtime_files(monkeypatch):
+    with tempfile.TemporaryDirectory() as name:  # `tmp_path` may be too long for a socket
+        short = Path(name)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", name)
+        folder = rendezvous.private_folder()
+        assert folder == short / "lethe"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(short / "missing"))
+        monkeypatch.setattr("tempfile.tempdir", name)
+        assert rendezvous.private_folder() == short / f"lethe-brokers-{os.getuid()}"
 
 
 def test_a_path_too_long_for_a_socket_is_avoided_or_named(tmp_path, monkeypatch):
