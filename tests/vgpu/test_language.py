@@ -4,11 +4,12 @@ import pytest
 import torch
 import triton
 
+from lethe_env.gates.oracle import Oracle
 from lethe_env.kernels.controls import HONEST
 from lethe_env.tasks.catalog import find_task
 from lethe_env.tasks.inputs import draw_inputs
 from lethe_env.tasks.probe import Probe
-from lethe_env.tasks.reference import task_reference
+from lethe_env.tasks.reference import CONSTRUCTOR_SEED, task_reference
 from lethe_env.vgpu.cache import ObjectCache
 from lethe_env.vgpu.driver import VirtualDriver
 from lethe_env.vgpu.ptx.model import UnsupportedError
@@ -76,7 +77,7 @@ def output_of(control, folder):
     task = find_task(control.task)
     probe = Probe(sizes=task.family.base)
     arguments = task_reference(task, probe.sizes).get_init_inputs()
-    torch.manual_seed(0)
+    torch.manual_seed(CONSTRUCTOR_SEED)
     model = names["ModelNew"](*arguments)
     with torch.no_grad():
         return model(*draw_inputs(task, probe))
@@ -92,5 +93,16 @@ def test_honest_kernels_agree_on_all_architectures(activate, everywhere, tmp_pat
         found = output_of(control, tmp_path)
         outputs.append(found if isinstance(found, tuple) else (found,))
         assert session.take_findings() == []
+    if control.library:
+        assert all(within_the_bound(control, found) for found in outputs)
+        return
     for other in outputs[1:]:
         assert all(map(torch.equal, outputs[0], other))
+
+
+def within_the_bound(control, found):
+    """Large kernels differ in which products LLVM fuses into sums; both are right."""
+    task = find_task(control.task)
+    truth = Oracle().truth(task, Probe(sizes=task.family.base).question, tf32=False)
+    pairs = zip(found, truth.outputs, strict=True)
+    return all(bool(((t - w.values).abs() <= w.allowed)[w.charged].all()) for t, w in pairs)
