@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,19 +9,14 @@ import typer
 
 from ..command_line import (
     ALL_TARGETS,
-    HARNESS,
-    PASSED,
     AsJson,
     Device,
     Seed,
     Targets,
     UsageError,
-    checked_device,
-    checked_targets,
-    out,
+    conclude,
+    grader_options,
 )
-from ..rendering import evaluation_view
-from ..service.options import GraderOptions
 from .policy import PolicyError, policy_named
 from .scripted import ScriptedPolicy
 
@@ -53,9 +47,7 @@ def policy(
     """Grade what a policy writes and count. Exits with 3 if some could not be judged, else 0."""
     from ..env.evaluation import evaluate
 
-    options = GraderOptions(
-        device=checked_device(device), targets=checked_targets(targets), seed=seed
-    )
+    options = grader_options(device, targets, seed)
     try:
         chosen = policy_named(name)
         known = chosen.tasks if isinstance(chosen, ScriptedPolicy) else None
@@ -70,8 +62,4 @@ def policy(
         )
     except (OSError, ValueError, PolicyError) as error:
         raise UsageError(str(error)) from error
-    if as_json:
-        print(json.dumps(result.summary(), indent=2, allow_nan=False))
-    else:
-        out.print(evaluation_view(result.summary()))
-    raise typer.Exit(HARNESS if result.infra else PASSED)
+    conclude(result.summary(), as_json=as_json)

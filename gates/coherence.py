@@ -19,11 +19,10 @@ import math
 import torch
 from torch import Tensor
 
+from .precision import DEVIATIONS
+
 LIKE_SIGNED = 0.9
 """Share of Σ|terms| that the total has at least where terms can be nearly the same."""
-DEVIATIONS = 4
-"""Root mean squares of the deviation that a bound allows, see `rounding`: a fixed error enters as
-that part of it."""
 
 
 def like_signed(total: Tensor, magnitude: Tensor) -> bool:
@@ -35,7 +34,9 @@ def like_signed(total: Tensor, magnitude: Tensor) -> bool:
 def coherent_error(
     total: Tensor, squares: Tensor, weights: Tensor, terms: int | Tensor, unit: float
 ) -> Tensor:
-    """Coherent part of a sum's error, in units of `unit`, for a deviation of random size.
+    """Coherent part of a sum's error, in units of `unit`, as a root mean square.
+
+    A bound allows `DEVIATIONS` of those, so an error of known size enters divided by that.
 
     Args:
         total: The sums, any shape, float64.

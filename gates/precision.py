@@ -9,6 +9,9 @@ from torch import Tensor
 
 PROBE_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
+DEVIATIONS = 4.0
+"""How many root mean squares of the modelled error an honest result may be away."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:

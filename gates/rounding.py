@@ -18,14 +18,11 @@ from torch import Tensor
 
 from .float64 import WIDER, Float64Mode
 from .perturbation import RoundingMode
-from .precision import Precision, smallest_subnormal
+from .precision import DEVIATIONS, Precision, smallest_subnormal
 
 __all__ = ["Estimate", "Float64Mode", "Precision", "allowed", "estimate"]
 
 Run = Callable[[], Sequence[Tensor]]
-
-DEVIATIONS = 4.0
-"""How many root mean squares of the modelled error an honest result may be away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,8 @@ def controls(
         and (control.library or not experts)
         and not (control.needs_gpu and device == "interpreter")
     ]
+    if not chosen:
+        raise UsageError(f"no control's name contains {only!r}")
     judged: list[tuple[Control, Verdict]] = []
     with open_grader(device, ALL_TARGETS, 0) as grader:
         for control in chosen:

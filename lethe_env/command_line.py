@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .cell import TARGETS
 from .grader import DEFAULT_TARGETS, Grader
+from .rendering import evaluation_view
+from .service.options import GraderOptions
 
 PASSED, FAILED, USAGE, HARNESS = 0, 1, 2, 3
 DEVICES = ("auto", "cuda", "vgpu", "interpreter")
@@ -53,6 +56,28 @@ def checked_targets(targets: str) -> tuple[str, ...]:
         wrong = ", ".join(unknown) or "none"
         raise UsageError(f"no target named {wrong}; known: {', '.join(TARGETS)}")
     return chosen
+
+
+def grader_options(device: str, targets: str = ALL_TARGETS, seed: int = 0) -> GraderOptions:
+    """What verdicts are asked for.
+
+    Raises:
+        UsageError: an unknown device or target.
+    """
+    return GraderOptions(device=checked_device(device), targets=checked_targets(targets), seed=seed)
+
+
+def conclude(summary: dict[str, Any], *, as_json: bool) -> NoReturn:
+    """Print an evaluation's summary and leave with its exit code.
+
+    Raises:
+        typer.Exit: always; with 3 if some samples could not be judged, else with 0.
+    """
+    if as_json:
+        print(json.dumps(summary, indent=2, allow_nan=False))
+    else:
+        out.print(evaluation_view(summary))
+    raise typer.Exit(HARNESS if summary["infra"] else PASSED)
 
 
 @contextmanager

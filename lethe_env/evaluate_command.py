@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,20 +9,15 @@ import typer
 
 from .command_line import (
     ALL_TARGETS,
-    HARNESS,
-    PASSED,
     AsJson,
     Device,
     Seed,
     Targets,
     UsageError,
-    checked_device,
-    checked_targets,
-    out,
+    conclude,
+    grader_options,
 )
 from .env import evaluation
-from .rendering import evaluation_view
-from .service.options import GraderOptions
 
 
 def evaluate(
@@ -46,9 +40,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Grade a folder of kernels and count. Exits with 3 if some could not be judged, else 0."""
-    options = GraderOptions(
-        device=checked_device(device), targets=checked_targets(targets), seed=seed
-    )
+    options = grader_options(device, targets, seed)
     try:
         result = evaluation.evaluate(
             kernels, task or None, folder=output, options=options, workers=workers
@@ -57,8 +49,4 @@ def evaluate(
         raise UsageError(str(error)) from error
     if plot is not None:
         result.plot().savefig(plot)
-    if as_json:
-        print(json.dumps(result.summary(), indent=2, allow_nan=False))
-    else:
-        out.print(evaluation_view(result.summary()))
-    raise typer.Exit(HARNESS if result.infra else PASSED)
+    conclude(result.summary(), as_json=as_json)

@@ -1,4 +1,8 @@
-"""Op class of a foreign reference, from its name and from what its source calls."""
+"""Guess at the op class of a foreign reference, from its name and from what its source calls.
+
+Tasks are listed without running anything. An audit, which runs the reference anyway, asks the
+operations that it dispatches instead.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ _RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Classes from the most to the least specific: a convolution with a ReLU is a convolution."""
 
 
-def op_class_of(name: str, source: str) -> str:
+def guessed_op_class(name: str, source: str) -> str:
     """One of `tasks.model.OP_CLASSES`; `other` where nothing is recognised."""
     words = _called_names(source) | {
         word for word in name.lower().replace("/", "_").split("_") if word

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from .classification import op_class_of
+from .classification import guessed_op_class
 from .model import Task, TaskError
 from .shrinking import fitted_family
 
@@ -53,7 +53,7 @@ def folder_loaders(folder: Path) -> Iterator[tuple[str, int | None, Loader]]:
 def foreign_task(identity: str, source: str, *, level: int | None, origin: str) -> Task:
     """A task from a bare reference source, with everything else inferred."""
     family = fitted_family(source, origin)  # says so if the source is not Python
-    op_class = op_class_of(identity, source)
+    op_class = guessed_op_class(identity, source)
     return Task(
         id=identity,
         source=source,

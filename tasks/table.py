@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +72,14 @@ def read_rows(table: str) -> Iterator[Mapping[str, Any]]:
         return _jsonl_rows(_existing(path))
     if path.suffix == ".parquet":
         return _parquet_rows(_existing(path))
+    if not is_dataset_name(table):
+        raise TaskError(f"no table at {table}: neither a file nor the owner/name of a dataset")
     return _hub_rows(table)
+
+
+def is_dataset_name(text: str) -> bool:
+    """Whether a text can be the name of a Hugging Face dataset: `owner/name[:split]`."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", text) is not None
 
 
 def _existing(path: Path) -> Path:

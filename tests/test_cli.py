@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-TASK = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
+from .doubling import DOUBLE
+
+TASK = DOUBLE
 CANDIDATE = TASK.replace("Model(", "ModelNew(")
 
 
@@ -71,6 +63,7 @@ def test_a_mended_candidate_no_longer_fails_its_probes(files):
         (("grade", "{0}/none.py", "{0}/good.py"), "no task file at"),
         (("grade", "{0}/task.py", "{0}/none.py"), "cannot read the candidate"),
         (("reproduce", "{0}/task.py"), "is not a verdict"),
+        (("controls", "--only", "nobody"), "no control's name contains 'nobody'"),
         (("grade", "{0}/task.py", "{0}/good.py", "--device", "abacus"), "abacus"),
         (("grade", "{0}/task.py", "{0}/good.py", "--targets", "sm_1"), "sm_1"),
     ],

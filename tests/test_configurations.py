@@ -7,17 +7,9 @@ import pytest
 from lethe_env.grader import Grader
 from lethe_env.tasks.model import ShapeFamily, Task
 
-SOURCE = """
-import torch
-n = 512
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
+from .doubling import DOUBLE
+
+SOURCE = DOUBLE.replace("n = 64", "n = 512")
 CANDIDATE = """
 import torch, triton, triton.language as tl
 

@@ -8,17 +8,8 @@ from lethe_env.gates.verdict import Status
 from lethe_env.grader import Grader
 from lethe_env.tasks.model import ShapeFamily, Task, TaskError
 
-DOUBLE = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
+from .doubling import DOUBLE
+
 FAMILY = ShapeFamily(base={"n": 37}, vary={"n": (1, 33)}, long={"n": 99})
 HONEST = """
 import torch

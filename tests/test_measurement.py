@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
+from lethe_env import measurement
 from lethe_env.cell import CallRequest, ModelRequest, Workshop
 from lethe_env.gates.oracle import Oracle
 from lethe_env.gates.roofline import timed_probe
@@ -18,6 +21,8 @@ from lethe_env.measurement import (
 )
 from lethe_env.tasks.inputs import draw_inputs
 from lethe_env.tasks.model import ShapeFamily, Task
+
+from .doubling import DOUBLE
 
 
 @pytest.mark.parametrize("call_us", [3.0, 250.0, 40_000.0])
@@ -96,18 +101,8 @@ def test_a_call_that_fails_cannot_be_measured(workshop):
         measure_calls(cell, request((torch.full((3,), 200.0),)))
 
 
-TASK = """
-import torch
-n = 1000
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
-DOUBLE = """
+TASK = DOUBLE.replace("n = 64", "n = 1000")
+RIGHT = """
 import torch
 class ModelNew(torch.nn.Module):
     def forward(self, x):
@@ -129,7 +124,7 @@ def speed(workshop):
 
 
 def test_candidate_and_reference_are_both_timed(speed):
-    found = speed(DOUBLE)
+    found = speed(RIGHT)
     assert (found.kind, found.target, found.probe) == (
         "measured",
         "a CPU",
@@ -138,8 +133,27 @@ def test_candidate_and_reference_are_both_timed(speed):
     assert found.candidate_us > 0 and found.eager_us > 0
 
 
+def test_nothing_else_is_timed_meanwhile(speed, monkeypatch):
+    held = []
+
+    @contextmanager
+    def exclusive(device):
+        held.append(device)
+        yield
+        held.append("released")
+
+    def timed(cell, request):
+        assert held[-1] == "interpreter"
+        return measure_calls(cell, request)
+
+    monkeypatch.setattr(measurement, "exclusive", exclusive)
+    monkeypatch.setattr(measurement, "measure_calls", timed)
+    assert speed(RIGHT).kind == "measured"
+    assert held == ["interpreter", "released"] * 2
+
+
 def test_outputs_of_the_timed_calls_are_judged(speed):
-    hasty = DOUBLE.replace("def forward", "calls = 0\n    def forward").replace(
+    hasty = RIGHT.replace("def forward", "calls = 0\n    def forward").replace(
         "return x + x", "self.calls += 1\n        return x + x if self.calls < 9 else x"
     )
     assert speed(hasty).startswith("the timed outputs are wrong")

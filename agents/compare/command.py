@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ...command_line import Device, grader_options, log
+from ...command_line import out as console
 from ...tasks.catalog import find_task
 from ...tasks.model import Task
 
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
 GRAMMAR = "grammar"
 DEFAULT_TASKS = "elementwise/relu,softmax/softmax,norm/layer_norm,reduction/sum"
-TARGETS = ("sm_90",)
+TARGETS = "sm_90"
 """Hardware that kernels have to fit: one kind, since every target costs a compile a kernel."""
-
-_out, _log = Console(), Console(stderr=True)
 
 
 def compare(
@@ -46,7 +45,7 @@ def compare(
         int, typer.Option(min=1, help="Longest answer of a language model.")
     ] = 4096,
     seed: Annotated[int, typer.Option(help="Of weights, order and sampling.")] = 0,
-    device: Annotated[str, typer.Option(help="Where kernels run: auto, cuda or vgpu.")] = "auto",
+    device: Device = "auto",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that grade; by default one a core.")
     ] = None,
@@ -57,22 +56,22 @@ def compare(
     chosen = [find_task(name) for name in tasks.split(",") if name]
     if not chosen:
         raise typer.BadParameter("name at least one task", param_hint="--tasks")
+    options = grader_options(device, TARGETS)
     _quiet()
     student = _student(model, chosen, seed, completion_tokens)
     from ...service.client import connect
-    from ...service.options import GraderOptions
     from .experiment import compare as run
     from .training import Settings
 
     settings = Settings(steps=steps, generations=generations, samples=samples, seed=seed)
-    verifier = connect(GraderOptions(device=device, targets=TARGETS), workers)
+    verifier = connect(options, workers)
     try:
         with _progress() as progress:
             results = run(student, chosen, verifier, settings, out, progress)
     finally:
         verifier.close()
-    _out.print(_summary(results))
-    _out.print(f"The whole report: {out / 'report.md'}", highlight=False)
+    console.print(_summary(results))
+    console.print(f"The whole report: {out / 'report.md'}", highlight=False)
 
 
 def _quiet() -> None:
@@ -116,7 +115,7 @@ def _progress() -> Iterator[Report]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=_log) as bar:
+    with Progress(*columns, console=log) as bar:
         lines: dict[str, int] = {}
 
         def report(phase: str, done: int, total: int) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..tasks.table import is_dataset_name
+
 LINE_BYTES = 64 << 20
 """A longer line is no record of two source texts."""
 BATCH_ROWS = 64
@@ -52,6 +54,8 @@ def read_records(table: str) -> Iterator[Record]:
         return _parquet(_existing(path))
     if path.is_dir() and not any((path / name).exists() for name in _SAVED):
         raise CorpusError(f"{path} is a folder, but no dataset that `datasets` saved")
+    if not (path.is_dir() or is_dataset_name(table)):
+        raise CorpusError(f"no table at {table}: neither a file nor the owner/name of a dataset")
     return _dataset(table)
 
 

@@ -18,8 +18,7 @@ from ..command_line import (
     Device,
     Targets,
     UsageError,
-    checked_device,
-    checked_targets,
+    grader_options,
     log,
 )
 from ..service.options import GraderOptions
@@ -79,7 +78,7 @@ def run(
     Exits with 0 if every row is done, with 3 if the harness broke on some or on the run itself,
     with 130 if it was stopped. The same command goes on where it stopped.
     """
-    options = GraderOptions(device=checked_device(device), targets=checked_targets(targets))
+    options = grader_options(device, targets)
     names = _column_names(column or [])
     plan = Plan(sample=sample, seed=seed, accepted_only=accepted_only)
     about = {
@@ -179,6 +178,8 @@ def _progress(ledger: Ledger, total: int | None) -> Iterator[Report]:
         def report(outcome: Outcome) -> None:
             nonlocal said
             bar.update(line, description=outcome.id[:40], completed=ledger.counts.total())
+            if outcome.stage is Stage.SKIPPED:
+                _say(f"{outcome.id} is skipped: {outcome.reason}")
             if not log.is_terminal and time.monotonic() - said >= REPORT_SECONDS:
                 said = time.monotonic()
                 _say(f"{_summary(ledger)}; last {outcome.id}")

@@ -18,14 +18,12 @@ from ..command_line import (
     Device,
     Targets,
     UsageError,
-    checked_device,
-    checked_targets,
+    grader_options,
     log,
     out,
 )
 from ..gates.kernelbench_rule import TRIALS, Rule
 from ..service.client import connect
-from ..service.options import GraderOptions
 from .analysis import analyse, read_baseline
 from .evaluation import PRECISIONS, Settings
 from .metadata import get_torch_dtype_from_string
@@ -71,8 +69,11 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge every kernel of a run. Exits with 3 if some could not be judged, else 0."""
-    options = GraderOptions(device=checked_device(device), targets=checked_targets(targets))
+    options = grader_options(device, targets)
+    if not run.is_dir():
+        raise UsageError(f"no run folder at {run}")
     try:
+        problems = load_level(dataset, level)
         settings = Settings(
             check=check,
             rule=Rule(trials=trials, precision=_precision(precision), tolerance=tolerance),
@@ -82,7 +83,7 @@ def evaluate(
             line = bar.add_task("kernels", total=None)
             results = evaluate_run(
                 run,
-                load_level(dataset, level),
+                problems,
                 settings,
                 connect(options, workers),
                 options,
@@ -90,7 +91,7 @@ def evaluate(
                 pass_at=_counts(pass_at),
                 progress=lambda done, total: bar.update(line, completed=done, total=total),
             )
-        found = analyse(results, load_level(dataset, level), pass_at=_counts(pass_at))
+        found = analyse(results, problems, pass_at=_counts(pass_at))
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     _show(found, as_json)

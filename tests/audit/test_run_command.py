@@ -17,19 +17,8 @@ from lethe_env.audit.row import Stage
 from lethe_env.command_line import UsageError
 from tests.service.conftest import HONEST, NAN_SWALLOWING, WRONG, candidate
 
+from ..doubling import DOUBLE
 from .fakes import KnownJudge
-
-DOUBLE = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
 
 
 def audit(*arguments):
@@ -112,6 +101,7 @@ def test_a_larger_sample_goes_on_from_a_smaller_one(tmp_path, corpus, judge):
     ("arguments", "words"),
     [
         (("absent.jsonl",), "no table at"),
+        (("absent",), "neither a file nor the owner/name of a dataset"),
         (("{corpus}", "--preset", "nonsense"), "no preset 'nonsense'"),
         (("{corpus}", "--column", "candidate"), "ROLE=NAME"),
         (("{corpus}", "--column", "candidate=x"), "has no column 'x'"),
@@ -123,6 +113,14 @@ def test_what_cannot_be_used_is_said(tmp_path, corpus, arguments, words):
     given = [argument.format(corpus=corpus) for argument in arguments]
     found = audit("run", *given, "--out", tmp_path / "out")
     assert isinstance(found.exception, UsageError) and words in str(found.exception)
+
+
+def test_what_is_skipped_is_said_with_its_reason(tmp_path, corpus, judge):
+    with corpus.open("a") as lines:
+        lines.write("{broken\n")
+    found = audit("run", corpus, "--out", tmp_path / "out")
+    assert found.exit_code == 0
+    assert "row31 is skipped: not JSON" in found.stderr
 
 
 def test_another_run_in_the_same_folder_is_refused(tmp_path, corpus, judge):

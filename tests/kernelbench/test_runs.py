@@ -239,6 +239,12 @@ def test_a_folder_without_kernels_is_wrong_usage(lethe, tmp_path):
     assert "level_1_problem_<number>_sample_<number>_kernel.py" in str(done.exception)
 
 
+def test_a_run_that_is_not_there_is_said_before_anything_is_read(lethe, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "load_level", lambda *_: pytest.fail("problems were read"))
+    done = lethe("eval", folder=tmp_path / "absent")
+    assert "no run folder at" in str(done.exception)
+
+
 def test_problems_come_from_a_table_too(tmp_path, checkout):
     path = tmp_path / "problems.jsonl"
     code = problem("return x * 2")

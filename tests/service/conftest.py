@@ -6,17 +6,8 @@ import pytest
 
 from lethe_env.tasks.model import ShapeFamily, Task
 
-DOUBLE = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
+from ..doubling import DOUBLE
+
 MODEL_NEW = """
 import torch
 class ModelNew(torch.nn.Module):

@@ -143,6 +143,8 @@ def test_bad_tables_say_what_is_wrong(tmp_path):
         list(load_table(str(path)))
     with pytest.raises(TaskError, match="no table at"):
         list(load_table(str(tmp_path / "none.parquet")))
+    with pytest.raises(TaskError, match="owner/name of a dataset"):
+        list(load_table("nothing"))
     path.write_text(json.dumps({"source": SOFTMAX}))
     (task,) = load_table(str(path), Columns(source="source"))
     assert task.id == "row0"

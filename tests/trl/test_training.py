@@ -12,6 +12,7 @@ from lethe_env.service.jobs import Job
 from lethe_env.tasks.catalog import suite
 from lethe_env.trl import LetheSpec, use_verifier
 
+from ..doubling import DOUBLE
 from .fakes import TASK, source
 from .tiny import Scripted, policy, tokenizer, tool_call
 
@@ -144,17 +145,6 @@ def test_several_turns_pay_for_the_best_judged_attempt(train, verifier):
     assert "All 3 attempts are spent" in prompts[-1]
 
 
-DOUBLE = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
 KERNEL = """
 import torch, triton
 import triton.language as tl
