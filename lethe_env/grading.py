@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, ModelRequest, review
+from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, review
 from .gates import (
     battery,
     configurations,
@@ -25,20 +25,18 @@ from .gates import (
 )
 from .gates.channels import DEADLY, channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
-from .gates.evaluation import cotangents
 from .gates.results import Results, seeded
 from .gates.roofline import modelled_speed, timed_probe, untimed
 from .gates.speed import Speed
 from .gates.truth import Truth
 from .gates.verdict import Verdict, errored, failed
 from .measurement import measured_speed
+from .requests import Requests
 from .specialisation import select
-from .tasks.inputs import draw_inputs
 from .tasks.model import Task, TaskError
-from .tasks.modules import reference_module
 from .tasks.observation import Fault, Observation
 from .tasks.probe import Probe
-from .tasks.reference import CONSTRUCTOR_SEED, one_line, task_reference
+from .tasks.reference import one_line
 from .tasks.shrinking import input_elements
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ class Grading:
         self._cell: Cell | None = None
         self._losses: list[Fault] = []
         self._called_s = 0.0
-        self._weights: dict[Probe, ModelRequest] = {}
+        self._requests = Requests(task, grader.call_seconds)
 
     def verdict(self) -> Verdict:
         """Run every phase; what breaks on our side becomes `ERROR` findings."""
@@ -252,41 +250,7 @@ class Grading:
         return native <= NATIVE_BUDGET_ELEMENTS
 
     def _request(self, probe: Probe) -> CallRequest:
-        inputs = draw_inputs(self.task, probe)
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        given = None
-        if probe.gradients:
-            given = tuple(cotangents(probe, [t.working for t in self.truths[probe].outputs]))
-        return CallRequest(
-            model=self._model(probe),
-            inputs=inputs,
-            requires_grad=tuple(probe.gradients and t.is_floating_point() for t in tensors),
-            cotangents=given,
-            rotation=_rotation(probe),
-            mute=probe.mute,
-            timed=probe.timed,
-            schedule=int(probe.digest[:8], 16),
-            tuning_seconds=self.grader.call_seconds / 2,
-            deadline_seconds=self.grader.call_seconds,
-        )
-
-    def _model(self, probe: Probe) -> ModelRequest:
-        seed = 0 if probe.weights == "seed" else probe.seed
-        key = Probe(sizes=probe.sizes, dtype=probe.dtype, weights=probe.weights, seed=seed)
-        if key not in self._weights:
-            module = reference_module(self.task, probe)
-            buffers = dict(module.named_buffers())
-            tensors = {**dict(module.named_parameters()), **buffers}
-            self._weights[key] = ModelRequest(
-                init_inputs=tuple(task_reference(self.task, probe.sizes).init_inputs()),
-                seed=CONSTRUCTOR_SEED,
-                dtype=probe.dtype,
-                noise_seed=probe.seed if probe.weights == "noised" else None,
-                weights={name: tensor.detach().clone() for name, tensor in tensors.items()},
-                buffers=frozenset(buffers),
-                replace=probe.weights in ("replaced", "corrupted"),
-            )
-        return self._weights[key]
+        return self._requests.of(probe, self.truths[probe])
 
     def _results(self) -> Results:
         return Results(
@@ -335,7 +299,6 @@ class Grading:
         return replace(verdict, environment=self._environment(), time_s=self.time_s)
 
     def _environment(self) -> dict[str, str]:
-
         return {
             "device": self.grader.device_name,
             "seed": str(self.grader.seed),
@@ -369,12 +332,6 @@ def broken(task: Task, source: str, reason: str) -> Verdict:
 def _in_native_code(seen: Observation) -> bool:
     fault = seen.fault
     return fault is not None and fault.kind == "signal" and fault.phase == "kernel"
-
-
-def _rotation(probe: Probe) -> int:
-    """The autotune configuration of a call, counted round; equal questions get the same one."""
-    chosen = probe.configuration
-    return int(probe.question.digest[:8], 16) if chosen is None else chosen
 
 
 def _given_up(losses: Sequence[Fault]) -> Fault:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from lethe_env.cell import Limits
+from lethe_env.gates.truth import Truth
 from lethe_env.grading import Grading
 from lethe_env.tasks.model import ShapeFamily, Task
 from lethe_env.tasks.observation import Fault, Observation
@@ -63,6 +64,7 @@ def observed(cells):
     )
     task = Task(id="t", source=SOURCE, family=ShapeFamily())
     grading, probe = Grading(grader, task, ""), Probe(values="normal")
+    grading.truths[probe] = Truth()
     grading.observe([probe])
     return grading.observations[probe].fault
 

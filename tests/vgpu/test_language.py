@@ -93,15 +93,16 @@ def test_honest_kernels_agree_on_all_architectures(activate, everywhere, tmp_pat
         found = output_of(control, tmp_path)
         outputs.append(found if isinstance(found, tuple) else (found,))
         assert session.take_findings() == []
+    first, second, third = outputs
+    assert all(map(torch.equal, first, second))
     if control.library:
-        assert all(within_the_bound(control, found) for found in outputs)
-        return
-    for other in outputs[1:]:
-        assert all(map(torch.equal, outputs[0], other))
+        assert within_the_bound(control, first) and within_the_bound(control, third)
+    else:
+        assert all(map(torch.equal, first, third))
 
 
 def within_the_bound(control, found):
-    """Large kernels differ in which products LLVM fuses into sums; both are right."""
+    """On sm_100 products are made in pairs, which are not fused into sums; both are right."""
     task = find_task(control.task)
     truth = Oracle().truth(task, Probe(sizes=task.family.base).question, tf32=False)
     pairs = zip(found, truth.outputs, strict=True)
