@@ -58,6 +58,12 @@ def interpreter():
         yield shared
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """A test draws the same numbers in every run."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def make_task():
     """A task around a source text, with a small family."""
