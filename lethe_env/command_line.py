@@ -9,10 +9,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .cell import TARGETS
 from .grader import DEFAULT_TARGETS, Grader
+from .progress import shown
 from .rendering import evaluation_view
 from .service.options import GraderOptions
 
@@ -88,17 +88,8 @@ def open_grader(device: str, targets: str, seed: int) -> Iterator[Grader]:
         UsageError: an unknown device or target.
     """
     device, chosen = checked_device(device), checked_targets(targets)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=log, transient=True) as bar:
-        line = bar.add_task("starting", total=None)
-
-        def report(phase: str, done: int, total: int) -> None:
-            bar.update(line, description=phase, completed=done, total=total)
-
-        with Grader(device=device, targets=chosen, seed=seed, progress=report) as grader:
-            yield grader
+    with (
+        shown(log, "starting") as report,
+        Grader(device=device, targets=chosen, seed=seed, progress=report) as grader,
+    ):
+        yield grader

@@ -6,11 +6,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .command_line import FAILED, PASSED, AsJson, log, out
 from .gates.lint import Lint
 from .linting import MEMORY_BYTES, SECONDS, lint_many
+from .progress import shown
 from .tasks.catalog import suite, task_loaders
 
 
@@ -31,21 +31,13 @@ def lint_tasks(
     names = sources or list(suite())
     loaders = [found for name in names for found in task_loaders(name, level)]
     reports = []
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=log,
-        transient=True,
-    ) as bar:
-        line = bar.add_task("lint", total=len(loaders))
+    with shown(log, "lint") as progress:
         limit_bytes = int(memory_gib * (1 << 30))
         for report in lint_many(
             loaders, workers=workers, seconds=seconds, memory_bytes=limit_bytes
         ):
-            bar.update(line, advance=1, description=report.task)
             reports.append(report)
+            progress(report.task, len(reports), len(loaders))
             if not as_json:
                 _show(report)
     if as_json:

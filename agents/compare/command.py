@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ...command_line import Device, grader_options, log
 from ...command_line import out as console
+from ...progress import shown
 from ...tasks.catalog import find_task
 from ...tasks.model import Task
 
 if TYPE_CHECKING:
-    from .experiment import Progress as Report
     from .student import Student
     from .tables import Results
 
@@ -66,7 +63,7 @@ def compare(
     settings = Settings(steps=steps, generations=generations, samples=samples, seed=seed)
     verifier = connect(options, workers)
     try:
-        with _progress() as progress:
+        with shown(log, "", keep=True) as progress:
             results = run(student, chosen, verifier, settings, out, progress)
     finally:
         verifier.close()
@@ -105,25 +102,6 @@ def _student(model: str, tasks: list[Task], seed: int, completion_tokens: int) -
         return ChatStudent(name, seed, completion_tokens, **loading)
     except OSError as error:
         raise typer.BadParameter(f"cannot load {model}: {error}", param_hint="--model") from error
-
-
-@contextmanager
-def _progress() -> Iterator[Report]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=log) as bar:
-        lines: dict[str, int] = {}
-
-        def report(phase: str, done: int, total: int) -> None:
-            if phase not in lines:
-                lines[phase] = bar.add_task(phase, total=total)
-            bar.update(lines[phase], completed=done, total=total)  # type: ignore[arg-type]
-
-        yield report
 
 
 def _summary(results: Results) -> Table:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..progress import shown
 from ..service.client import connect
 from ..service.jobs import Verifier
 from ..service.options import GraderOptions
-from .candidates import Attempt, attempts
+from .candidates import attempts
 from .episodes import Episode, Report, play
 from .scores import Evaluation
 from .selection import Selection
@@ -86,10 +86,13 @@ def evaluate(
     with Journal(where, common) as journal:
         todo = [attempt for attempt in planned if attempt.key not in journal.samples]
         if todo:
-            with _judge(verifier, options, workers) as judge, _bar(progress, planned, todo) as bar:
+            with (
+                _judge(verifier, options, workers) as judge,
+                _finished(progress, len(planned), len(todo)) as report,
+            ):
                 for start in range(0, len(todo), batch):
                     episodes = [Episode(attempt, turns) for attempt in todo[start : start + batch]]
-                    play(episodes, policy, judge, act_seconds, bar)
+                    play(episodes, policy, judge, act_seconds, report)
                     for episode in episodes:
                         journal.add(episode.attempt.key, episode.sample())
         evaluation = Evaluation(tuple(journal.samples[attempt.key] for attempt in planned))
@@ -113,18 +116,16 @@ def _judge(
 
 
 @contextmanager
-def _bar(shown: bool, planned: Sequence[Attempt], todo: Sequence[Attempt]) -> Iterator[Report]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        line = bar.add_task("evaluate", total=len(planned), completed=len(planned) - len(todo))
+def _finished(wanted: bool, planned: int, todo: int) -> Iterator[Report]:
+    if not wanted:
+        yield lambda phase, finished: None
+        return
+    with shown(Console(stderr=True), "evaluate") as show:
+        done = planned - todo
 
         def report(phase: str, finished: int) -> None:
-            bar.update(line, description=phase, advance=finished)
+            nonlocal done
+            done += finished
+            show(phase, done, planned)
 
         yield report

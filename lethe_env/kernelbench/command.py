@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..command_line import (
@@ -23,6 +22,7 @@ from ..command_line import (
     out,
 )
 from ..gates.kernelbench_rule import TRIALS, Rule
+from ..progress import shown
 from ..service.client import connect
 from .analysis import analyse, read_baseline
 from .evaluation import PRECISIONS, Settings
@@ -79,8 +79,7 @@ def evaluate(
             rule=Rule(trials=trials, precision=_precision(precision), tolerance=tolerance),
             measure_performance=True,
         )
-        with _progress() as bar:
-            line = bar.add_task("kernels", total=None)
+        with shown(log, "kernels") as report:
             results = evaluate_run(
                 run,
                 problems,
@@ -89,7 +88,7 @@ def evaluate(
                 options,
                 output=output,
                 pass_at=_counts(pass_at),
-                progress=lambda done, total: bar.update(line, completed=done, total=total),
+                progress=lambda done, total: report("kernels", done, total),
             )
         found = analyse(results, problems, pass_at=_counts(pass_at))
     except (OSError, ValueError) as error:
@@ -120,11 +119,6 @@ def analyze(
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     _show(found, as_json)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=log, transient=True)
 
 
 def _precision(name: str) -> str:
