@@ -8,6 +8,7 @@ four bytes of length, then a JSON object.
     {"op": "status"}                     answered by {"status": …}
     {"op": "stop"}                       ends the broker
 
+Every few seconds a client is sent {"alive": true}, so that it need not wait for one that hangs.
 A client that goes away takes its waiting jobs with it, unless another client wants them too.
 Without clients the broker ends itself after some time.
 """
@@ -31,10 +32,11 @@ from ..tasks.model import TaskError
 from .options import GraderOptions
 from .pool import Pool
 from .rendezvous import locked, peer
-from .wire import job_from_json, verdict_to_json
+from .wire import SIGN_OF_LIFE, job_from_json, verdict_to_json
 
 log = logging.getLogger(__name__)
 
+SIGN_OF_LIFE_SECONDS = 10.0
 _LENGTH_BYTES = 4
 
 
@@ -89,7 +91,7 @@ class Broker:
         if session is None:
             raise RuntimeError("a session is a task of its own")
         self._sessions[session] = writer
-        answers: set[asyncio.Task[None]] = set()
+        answers: set[asyncio.Task[None]] = {asyncio.create_task(_live(writer))}
         try:
             while (message := await _read(reader)) is not None:
                 answer = asyncio.create_task(self._answer(message, writer))
@@ -139,6 +141,15 @@ class Broker:
             "up_s": round(time.monotonic() - self._started, 1),
             **self._pool.counts().to_json(),
         }
+
+
+async def _live(writer: asyncio.StreamWriter) -> None:
+    """Tell a client now and then that somebody is there."""
+    with suppress(ConnectionError):
+        while True:
+            await asyncio.sleep(SIGN_OF_LIFE_SECONDS)
+            writer.write(_packed(SIGN_OF_LIFE))
+            await writer.drain()
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from ..grading import broken
 from .jobs import Job, Progress
 from .options import GraderOptions
 from .rendezvous import address, addresses, locked, peer
-from .wire import job_to_json, verdict_from_json
+from .wire import SIGN_OF_LIFE, job_to_json, verdict_from_json
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ IDLE_SECONDS = 1800.0
 """A broker ends after so long without clients: longer than a training step, shorter than lunch."""
 LOSSES_IN_A_ROW = 3
 """Brokers that may be lost without a single answer in between."""
+SILENCE_SECONDS = 120.0
+"""After so long without a word, not even a sign of life, a broker counts as lost."""
 _START_SECONDS = 300.0
 _STATUS_SECONDS = 10.0
 
@@ -50,6 +52,7 @@ class Client:
         """One verdict per job, in order; see `Verifier.grade_many`.
 
         If the broker is killed meanwhile, it is started again and asked what it had not answered.
+        One that is alive and silent is asked again, and what it never answers is void.
         """
         batch = _Batch(jobs, progress)
         losses = 0
@@ -58,7 +61,7 @@ class Client:
             try:
                 with _meet(self) as channel:
                     batch.run(channel)
-            except (ClosedError, ProtocolError, HarnessError, OSError) as error:
+            except (ClosedError, DeadlineError, ProtocolError, HarnessError, OSError) as error:
                 losses = 1 if len(batch.verdicts) > answered else losses + 1
                 reason = str(error) or "it closed the connection"
                 log.warning("the broker was lost: %s", reason)
@@ -88,6 +91,7 @@ class _Batch:
 
         Raises:
             ClosedError: the broker is gone.
+            DeadlineError: it is there and says nothing.
             ProtocolError: it talks nonsense.
         """
         for index, job in enumerate(self.jobs):
@@ -98,7 +102,7 @@ class _Batch:
             except ProtocolError as error:
                 self._note(index, _void(job, f"the job cannot be sent: {error}"))
         while not self.complete:
-            reply = receive(channel)
+            reply = _answer(channel, SILENCE_SECONDS)
             index = reply.get("id")
             if not isinstance(index, int) or not 0 <= index < len(self.jobs):
                 raise ProtocolError("an answer came that nobody asked for")
@@ -169,11 +173,29 @@ def _talk(path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
     with channel:
         try:
             send(channel, question)
-            return receive(channel, time.monotonic() + _STATUS_SECONDS)
+            return _answer(channel, _STATUS_SECONDS)
         except ClosedError:
             return {}
         except DeadlineError as error:
             raise HarnessError(f"the broker at {path} does not answer") from error
+
+
+def _answer(channel: socket.socket, seconds: float) -> dict[str, Any]:
+    """The next message that is more than a sign of life.
+
+    Raises:
+        ClosedError: the broker is gone.
+        DeadlineError: nothing came for so long; the text names its process.
+        ProtocolError: it talks nonsense.
+    """
+    while True:
+        try:
+            message = receive(channel, time.monotonic() + seconds)
+        except DeadlineError as error:
+            process, _ = peer(channel)
+            raise DeadlineError(f"process {process} says nothing; end it if it hangs") from error
+        if message != SIGN_OF_LIFE:
+            return message
 
 
 def _meet(client: Client) -> socket.socket:

@@ -12,6 +12,9 @@ from ..gates.verdict import Verdict
 from ..tasks.model import Task
 from .jobs import Job
 
+SIGN_OF_LIFE = {"alive": True}
+"""What a broker says while it has nothing else to say."""
+
 
 def job_to_json(job: Job) -> dict[str, Any]:
     """A JSON-ready mapping; of a source too long to be judged, enough to refuse it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pickle
@@ -12,18 +13,23 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.utils.data import DataLoader
 
 from lethe_env.cell import HarnessError
 from lethe_env.cell.protocol import ClosedError, receive, send
+from lethe_env.grading import broken
+from lethe_env.service import broker as broker_module
 from lethe_env.service import client as client_module
 from lethe_env.service import rendezvous
 from lethe_env.service.client import Client, brokers, connect, stop_brokers
 from lethe_env.service.jobs import Job
 from lethe_env.service.options import GraderOptions
+from lethe_env.service.wire import SIGN_OF_LIFE, job_to_json
 
 from .conftest import HONEST, NAN_SWALLOWING, WRONG, candidate
 from .processes import WAIT_SECONDS, alive, children, eventually, family
@@ -193,6 +199,44 @@ def test_a_broker_killed_in_mid_batch_is_replaced_and_takes_its_workers_along(cl
     assert seen == [(i + 1, 11) for i in range(11)]
     assert status(client)["pid"] != before["pid"]
     eventually(lambda: not any(map(alive, processes)))
+
+
+def test_a_broker_that_hangs_is_given_up_by_name(client, double, monkeypatch):
+    process = status(client)["pid"]
+    monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        (verdict,) = client.grade_many([Job(double, slow(200))])
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert verdict.errored
+    assert f"process {process} says nothing" in verdict.findings[0].reason
+
+
+def test_a_broker_at_work_gives_signs_of_life(tmp_path, monkeypatch, double):
+    monkeypatch.setattr(broker_module, "SIGN_OF_LIFE_SECONDS", 0.01)
+    path, job, work = tmp_path / "socket", Job(double, HONEST), Future()
+    heard: list[dict] = []
+
+    def ask() -> None:
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.connect(str(path))
+            send(channel, {"op": "grade", "id": 5, "job": job_to_json(job)})
+            heard.extend(receive(channel) for _ in range(3))
+            work.set_result(broken(double, HONEST, "nobody works here"))
+            heard.append(client_module._answer(channel, WAIT_SECONDS))
+            send(channel, {"op": "stop"})
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        pool = SimpleNamespace(submit=lambda job: work)
+        asyncio.run(broker_module.Broker(pool, path, idle_seconds=WAIT_SECONDS).serve(listener))
+        thread.join(WAIT_SECONDS)
+    assert heard[:3] == [SIGN_OF_LIFE] * 3
+    assert heard[3]["id"] == 5
 
 
 def test_verdicts_outlive_the_broker(client, double):
