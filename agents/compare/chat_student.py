@@ -61,7 +61,13 @@ class ChatStudent:
     def fresh(self) -> PreTrainedModel:
         """The pretrained weights; the generator is set so that adapters begin alike."""
         dtype = torch.bfloat16 if self._gpu else torch.float32
-        model = AutoModelForCausalLM.from_pretrained(self.name, dtype=dtype, **self._loading)
+        loading = dict(self._loading)
+        if "gguf_file" in loading:
+            from transformers import GgufConfig
+
+            # what stays packed cannot be trained
+            loading["quantization_config"] = GgufConfig(dequantize=True)
+        model = AutoModelForCausalLM.from_pretrained(self.name, dtype=dtype, **loading)
         torch.manual_seed(self.seed)
         return model.to("cuda") if self._gpu else model
 
