@@ -148,7 +148,7 @@ def _naked(name: str, parameters: str, assembly: str) -> str:
     escaped = assembly.replace("$", "$$")
     lines = [
         f"define internal void @{name}({parameters}) naked noinline {{",
-        f'  call void asm sideeffect "{escaped}", ""()',
+        f'  call void asm sideeffect "{escaped}", "~{{memory}}"()',
         "  unreachable",
         "}",
     ]

@@ -28,8 +28,8 @@ def compile_object(text: str, optimise: bool = False) -> bytes:
 
     Args:
         text: LLVM IR.
-        optimise: whether registers are allocated and code is scheduled with care, which takes
-            three times as long.
+        optimise: whether loops are simplified, registers are allocated and code is scheduled with
+            care, which takes five times as long.
 
     Returns:
         An object file; valid in any process on the same kind of processor.
@@ -40,15 +40,21 @@ def compile_object(text: str, optimise: bool = False) -> bytes:
         module.triple = llvm.get_default_triple()
         module.data_layout = str(machine.target_data)
         module.verify()
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        passes.add_sroa_pass()
-        passes.add_instruction_combine_pass()
-        passes.add_simplify_cfg_pass()
-        passes.add_dead_code_elimination_pass()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+        passes = builder.getModulePassManager() if optimise else _few_passes()
         passes.run(module, builder)
         return machine.emit_object(module)
+
+
+def _few_passes() -> llvm.newpassmanagers.ModulePassManager:
+    """What makes code small, and so takes less time than it saves when code is emitted."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_dead_code_elimination_pass()
+    return passes
 
 
 def define_symbol(name: str, address: int) -> None:
