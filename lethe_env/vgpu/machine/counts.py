@@ -196,24 +196,33 @@ def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
     spread = writer.sub(units, writer.splat(first))
     tight = writer.compare("ne", spread, constants("i32", range(LANES)))
     total = writer.variable(i64(0))
-    turns = writer.slot(f"[{_BANKS} x i32]", 64)
     clash = writer.both(writer.any(tight), _may_conflict(writer, access, units, lanes))
     with writer.when(clash):
+        firsts = _firsts(writer, units, writer.bits(access.mask), lanes)
+        groups = writer.resize(writer.both(units, lanes - 1), "i8")
+        users = [writer.bits(writer.compare("eq", groups, group)) for group in range(lanes)]
         for phase in range(LANES // lanes):
             window = ((1 << lanes) - 1) << (phase * lanes)
-            bits = writer.both(writer.bits(access.mask), window)
-            longest = writer.variable(i32(1))
-            size = i64(4 * _BANKS)
-            writer.call("void", "llvm.memset.p0.i64", turns, constant("i8", 0), size,
-                        constant("i1", 0))  # fmt: skip
-            with _each_distinct(writer, units, bits) as number:
-                group = writer.resize(writer.both(number, lanes - 1), "i64")
-                place = writer.item(turns, "i32", group)
-                turn = writer.add(writer.load("i32", place), 1)
-                writer.store(turn, place)
-                longest_now = writer.load("i32", longest)
-                longer = writer.compare("ugt", turn, longest_now)
-                writer.store(writer.select(longer, turn, longest_now), longest)
-            extra = writer.resize(writer.sub(writer.load("i32", longest), 1), "i64")
+            longest = i32(1)
+            for own in users:
+                taken = writer.both(writer.both(own, firsts), window)
+                turns = writer.call("i32", "llvm.ctpop.i32", taken)
+                longest = writer.call("i32", "llvm.umax.i32", longest, turns)
+            extra = writer.resize(writer.sub(longest, 1), "i64")
             writer.store(writer.add(writer.load("i64", total), extra), total)
     return writer.load("i64", total)
+
+
+def _firsts(writer: Writer, units: Value, active: Value, lanes: int) -> Value:
+    """Of the active lanes, those that are the first in their phase with their unit, `i32`."""
+    narrow = writer.resize(units, "i16")  # shared memory has fewer than 2**16 words
+    repeats = i32(0)
+    for lane in range(LANES):
+        before = (1 << lane) - (1 << (lane - lane % lanes))
+        if not before:
+            continue
+        same = writer.bits(writer.compare("eq", narrow, writer.shuffle(narrow, [lane] * LANES)))
+        known = writer.compare("ne", writer.both(writer.both(same, active), before), 0)
+        repeated = writer.shift_left(writer.resize(known, "i32"), lane)
+        repeats = writer.either(repeats, repeated)
+    return writer.both(active, writer.invert(repeats))

@@ -91,6 +91,38 @@ def test_bank_conflicts(machine, shift, vector, conflicts):
     assert machine.assembled(body).counts["bank_conflicts"] == conflicts
 
 
+def _extra_passes(units: list[int], active: list[bool], lanes: int) -> int:
+    """Of a warp through the banks, where `lanes` lanes fill them once."""
+    extra = 0
+    for start in range(0, 32, lanes):
+        phase = {units[k] for k in range(start, start + lanes) if active[k]}
+        groups = [unit % lanes for unit in phase]
+        extra += max((groups.count(group) for group in groups), default=1) - 1
+    return extra
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4])
+def test_bank_conflicts_of_any_addresses(machine, vector):
+    values = "%r9" if vector == 1 else "{" + ", ".join(["%r9"] * vector) + "}"
+    suffix = "b32" if vector == 1 else f"v{vector}.b32"
+    body = f"""
+add.s64 %d3, %d1, %d21;
+ld.global.b32 %r2, [%d3];
+setp.lt.s32 %p1, %r2, 0;
+and.b32 %r3, %r2, 2047;
+mul.lo.s32 %r3, %r3, {4 * vector};
+@!%p1 ld.shared.{suffix} {values}, [%r3];
+"""
+    generator = torch.Generator().manual_seed(vector)
+    for limit in (4, 64, 2048):
+        x = torch.randint(0, limit, (32,), generator=generator, dtype=torch.int32)
+        x[torch.rand(32, generator=generator) < 0.2] |= -(2**31)
+        counts = machine.assembled(body, x, x.clone(), shared_bytes=2048 * 16).counts
+        units = (x & 2047).tolist()
+        expected = _extra_passes(units, (x >= 0).tolist(), 32 // vector)
+        assert counts["bank_conflicts"] == expected
+
+
 def test_strided_loads_touch_a_sector_each(machine):
     x = torch.zeros(1024, dtype=torch.int32)
     body = "mul.lo.s64 %d3, %d20, 128; add.s64 %d3, %d1, %d3; ld.global.b32 %r2, [%d3];"
