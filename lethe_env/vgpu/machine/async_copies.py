@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 from ..ptx.model import Address, Immediate, Instruction
-from . import scattered, shadow
+from . import lanes, scattered, shadow
 from .counts import count_access
 from .emit import Module, Writer
 from .layout import Context, Copy, Fiber, Site
@@ -86,10 +86,10 @@ def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
         fetched = _resolve_sources(writer, access.narrowed(reads), copy, size_bytes)
         window = writer.field(access.context, Context, "shared_window")
         shared = Access(targets, access.mask, window, access.site, access.context)
-        lanes = _reserve_targets(writer, shared, size_bytes, granule_bits)
+        active = _reserve_targets(writer, shared, size_bytes, granule_bits)
         writer.store(writer.resize(targets, "i32"), writer.field(copy, Copy, "target"), 4)
         writer.store(given, writer.field(copy, Copy, "given"), 4)
-        writer.write(copy, Copy, "lanes", lanes)
+        writer.write(copy, Copy, "lanes", active)
         writer.write(copy, Copy, "fetched", fetched)
         poisoned = writer.both(writer.bits(reads), writer.invert(fetched))
         writer.write(copy, Copy, "poisoned", poisoned)
@@ -112,8 +112,8 @@ def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: in
         known = writer.load(vector("i64"), addresses)
         places = host_addresses(writer, here)
         writer.store(writer.select(here.mask, places, known), addresses)
-        lanes = writer.bits(here.mask)
-        writer.store(writer.either(writer.load("i32", fetched), lanes), fetched)
+        readable = writer.bits(here.mask)
+        writer.store(writer.either(writer.load("i32", fetched), readable), fetched)
     writer.store(writer.load(vector("i64"), addresses), writer.field(copy, Copy, "source"), 8)
     count_access(writer, access, size_bytes, stores=False)
     return writer.load("i32", fetched)
@@ -124,8 +124,8 @@ def _reserve_targets(writer: Writer, access: Access, size_bytes: int, granule_bi
     kept = writer.variable(i32(0))
     with each_window(writer, access, size_bytes) as here:
         _claim(writer, here, size_bytes, granule_bits, complete=False)
-        lanes = writer.bits(here.mask)
-        writer.store(writer.either(writer.load("i32", kept), lanes), kept)
+        inside = writer.bits(here.mask)
+        writer.store(writer.either(writer.load("i32", kept), inside), kept)
     count_access(writer, access, size_bytes, stores=True)
     return writer.load("i32", kept)
 
@@ -192,10 +192,10 @@ def _finisher(module: Module, granule_bits: int) -> str:
         count = writer.read(fiber, Fiber, "copies_count")
         writer.write(fiber, Fiber, "copies_count", writer.sub(count, 1))
         size = writer.read(copy, Copy, "size")
-        lanes = writer.read(copy, Copy, "lanes")
+        active = writer.read(copy, Copy, "lanes")
         for size_bytes in (4, 8, 16):
             with writer.when(writer.compare("eq", size, size_bytes)):
-                _move(writer, context, copy, lanes, size_bytes, granule_bits)
+                _move(writer, context, copy, active, size_bytes, granule_bits)
         writer.give()
 
     return module.function(
@@ -204,14 +204,37 @@ def _finisher(module: Module, granule_bits: int) -> str:
 
 
 def _move(
-    writer: Writer, context: Value, copy: Value, lanes: Value, size_bytes: int, granule_bits: int
+    writer: Writer, context: Value, copy: Value, active: Value, size_bytes: int, granule_bits: int
 ) -> None:
     window = writer.field(context, Context, "shared_window")
-    shared = writer.cast("inttoptr", writer.read(window, Site, "host"), "ptr")
+    targets = writer.load(vector("i32"), writer.field(copy, Copy, "target"), 4)
+    access = Access(
+        writer.resize(targets, "i64"),
+        writer.mask(active),
+        window,
+        writer.read(copy, Copy, "site"),
+        context,
+    )
+    given = writer.load(vector("i32"), writer.field(copy, Copy, "given"), 4)
+    cut = writer.any(writer.compare("ne", given, size_bytes))
+    fetched = writer.both(active, writer.read(copy, Copy, "fetched"))
+    whole = writer.both(writer.compare("eq", fetched, -1), writer.invert(cut))
+    with writer.when(whole):
+        found = lanes.take(writer, writer.field(copy, Copy, "source"), size_bytes)
+        places = writer.variable(host_addresses(writer, access))
+        lanes.put(writer, places, found)
+    with writer.when(writer.invert(whole)):
+        _move_by_lane(writer, copy, access, size_bytes)
+    _claim(writer, access, size_bytes, granule_bits, complete=True)
+
+
+def _move_by_lane(writer: Writer, copy: Value, access: Access, size_bytes: int) -> None:
+    """Lanes may be off, have no source, or copy a part of the size only."""
+    shared = writer.cast("inttoptr", writer.read(access.window, Site, "host"), "ptr")
     fetched = writer.read(copy, Copy, "fetched")
     poisoned = writer.read(copy, Copy, "poisoned")
     type_ = f"i{8 * size_bytes}"
-    with writer.lanes(lanes) as lane:
+    with writer.lanes(writer.bits(access.mask)) as lane:
         word = writer.item(writer.field(copy, Copy, "target"), "i32", lane)
         place = writer.at(shared, writer.resize(writer.load("i32", word), "i64"))
         narrow = writer.resize(lane, "i32")
@@ -228,15 +251,6 @@ def _move(
             value = writer.load(type_, writer.cast("inttoptr", source, "ptr"), 1)
             kept = writer.load("i32", writer.item(writer.field(copy, Copy, "given"), "i32", lane))
             writer.store(_first_bytes(writer, value, kept, size_bytes), place, 1)
-    targets = writer.load(vector("i32"), writer.field(copy, Copy, "target"), 4)
-    access = Access(
-        writer.resize(targets, "i64"),
-        writer.mask(lanes),
-        window,
-        writer.read(copy, Copy, "site"),
-        context,
-    )
-    _claim(writer, access, size_bytes, granule_bits, complete=True)
 
 
 def _first_bytes(writer: Writer, value: Value, kept: Value, size_bytes: int) -> Value:

@@ -1,6 +1,6 @@
 """Accesses whose lanes lie anywhere in one window, as long as nothing is wrong with any of them.
 
-A loop over the active lanes moves what each accesses as one piece. Conflicts are left to the code
+What each lane accesses is moved as one piece. Conflicts are left to the code
 that tells what is wrong.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from . import lanes
 from .emit import Module, Writer
 from .host_access import join, reader, split, writer_of
 from .layout import Context, Site
 from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_span
 from .shadow import ATOMIC, Touch, global_marks, shared_marks
 from .spans import is_shared
-from .values import LANES, Value, constant, constants, i64, vector
-from .windows import Access, lanes_inside
+from .values import LANES, Value, constant, constants, count_of, i64, vector
+from .windows import Access, host_addresses, lanes_inside
 
 _GRANULES = ("shared_granule_bits", "granule_bits")
 _GROUP = 8
@@ -82,60 +83,71 @@ def read_lanes(
     """What a plain access finds, and whether all of it is defined, `i1`."""
     count = len(old)
     size_bytes = width * count // 8
-    piece = vector("i8", size_bytes)
-    ones = constant(piece, 1)
-    whole = writer.variable(join(writer, old))
-    written = writer.variable(ones)
-    start, defined = (writer.read(access.window, Site, name) for name in ("host", "defined"))
-    checked = writer.compare("ne", defined, 0)
-    with _each_lane(writer, access) as (lane, offset):
-        value = writer.load(piece, _pointer(writer, start, offset), 1)
-        writer.store(value, writer.item(whole, piece, lane), 1)
-        with writer.when(checked):
-            found = writer.load(piece, _pointer(writer, defined, offset), 1)
-            writer.store(writer.both(writer.load(piece, written), found), written)
-    missing = writer.compare("ne", writer.load(piece, written), ones)
-    wide = writer.load(vector(f"i{width}", LANES * count), whole)
-    return split(writer, wide, count), writer.invert(writer.any(missing))
+    results = [writer.variable(value) for value in old]
+    written = writer.variable(is_defined(writer, access, size_bytes))
+    all_lanes = lanes.are_all(writer, access)
+    with writer.when(all_lanes):
+        found = lanes.take(writer, _places(writer, access, "host"), size_bytes)
+        wide = writer.cast("bitcast", found, vector(f"i{width}", LANES * count))
+        for result, value in zip(results, split(writer, wide, count), strict=True):
+            writer.store(value, result)
+    with writer.when(writer.invert(all_lanes)):
+        piece = vector("i8", size_bytes)
+        whole = writer.variable(join(writer, old))
+        with _each_lane(writer, access, "host") as (lane, place):
+            writer.store(writer.load(piece, place, 1), writer.item(whole, piece, lane), 1)
+        wide = writer.load(vector(f"i{width}", LANES * count), whole)
+        for result, value in zip(results, split(writer, wide, count), strict=True):
+            writer.store(value, result)
+    values = [writer.load(value.type, place) for value, place in zip(old, results, strict=True)]
+    return values, writer.load("i1", written)
 
 
 def is_defined(writer: Writer, access: Access, size_bytes: int) -> Value:
     """Whether all that a plain access covers has been written, `i1`."""
-    piece = vector("i8", size_bytes)
-    ones = constant(piece, 1)
-    written = writer.variable(ones)
-    defined = writer.read(access.window, Site, "defined")
-    with (
-        writer.when(writer.compare("ne", defined, 0)),
-        _each_lane(writer, access) as (_, offset),
-    ):
-        found = writer.load(piece, _pointer(writer, defined, offset), 1)
-        writer.store(writer.both(writer.load(piece, written), found), written)
-    missing = writer.compare("ne", writer.load(piece, written), ones)
-    return writer.invert(writer.any(missing))
+    well = writer.variable(constant("i1", 1))
+    with writer.when(writer.compare("ne", writer.read(access.window, Site, "defined"), 0)):
+        all_lanes = lanes.are_all(writer, access)
+        with writer.when(all_lanes):
+            places = _places(writer, access, "defined")
+            writer.store(lanes.hold(writer, places, size_bytes, 1), well)
+        with writer.when(writer.invert(all_lanes)):
+            piece = vector("i8", size_bytes)
+            ones = constant(piece, 1)
+            written = writer.variable(ones)
+            with _each_lane(writer, access, "defined") as (_, place):
+                found = writer.load(piece, place, 1)
+                writer.store(writer.both(writer.load(piece, written), found), written)
+            missing = writer.compare("ne", writer.load(piece, written), ones)
+            writer.store(writer.invert(writer.any(missing)), well)
+    return writer.load("i1", well)
 
 
 def write_lanes(writer: Writer, access: Access, width: int, values: Sequence[Value]) -> None:
     """Make a plain store; where lanes overlap, the highest one wins."""
     size_bytes = width * len(values) // 8
-    piece = vector("i8", size_bytes)
-    whole = writer.variable(join(writer, values))
-    start = writer.read(access.window, Site, "host")
-    with _each_lane(writer, access) as (lane, offset):
-        value = writer.load(piece, writer.item(whole, piece, lane), 1)
-        writer.store(value, _pointer(writer, start, offset), 1)
+    wide = join(writer, values)
+    all_lanes = lanes.are_all(writer, access)
+    with writer.when(all_lanes):
+        lanes.put(writer, _places(writer, access, "host"), wide)
+    with writer.when(writer.invert(all_lanes)):
+        piece = vector("i8", size_bytes)
+        whole = writer.variable(wide)
+        with _each_lane(writer, access, "host") as (lane, place):
+            writer.store(writer.load(piece, writer.item(whole, piece, lane), 1), place, 1)
     define_lanes(writer, access, size_bytes, defined=True)
 
 
 def define_lanes(writer: Writer, access: Access, size_bytes: int, defined: bool) -> None:
     """Note that what a plain access covers is written, or that it is not to be read."""
-    start = writer.read(access.window, Site, "defined")
-    with (
-        writer.when(writer.compare("ne", start, 0)),
-        _each_lane(writer, access) as (_, offset),
-    ):
-        value = constant(vector("i8", size_bytes), int(defined))
-        writer.store(value, _pointer(writer, start, offset), 1)
+    with writer.when(writer.compare("ne", writer.read(access.window, Site, "defined"), 0)):
+        all_lanes = lanes.are_all(writer, access)
+        with writer.when(all_lanes):
+            lanes.fill(writer, _places(writer, access, "defined"), size_bytes, int(defined))
+        with writer.when(writer.invert(all_lanes)):
+            value = constant(vector("i8", size_bytes), int(defined))
+            with _each_lane(writer, access, "defined") as (_, place):
+                writer.store(value, place, 1)
 
 
 def _marker(module: Module, size_bytes: int, granule_bits: int, touch: Touch) -> str:
@@ -144,35 +156,50 @@ def _marker(module: Module, size_bytes: int, granule_bits: int, touch: Touch) ->
     Lanes in conflict leave their cells alone.
     """
     cells = max(1, size_bytes >> granule_bits)
-    words = 2 * cells
 
     def build(writer: Writer, *parameters: Value) -> None:
         access = Access(*parameters)
-        own, several, oldest = (
-            writer.splat(mark, words) for mark in shared_marks(writer, access.context)
-        )
-        readers = constants("i1", [k % 2 for k in range(words)])
-        touched = writer.invert(readers) if touch is Touch.WRITE else readers
-        start = writer.read(access.window, Site, "shadow")
+        marks = shared_marks(writer, access.context)
+        base, start = (writer.read(access.window, Site, name) for name in ("base", "shadow"))
+        offsets = writer.sub(access.addresses, writer.splat(base))
+        firsts = writer.shift_left(writer.shift_right(offsets, granule_bits), 3)
+        places = writer.variable(writer.add(firsts, writer.splat(start)))
+        with writer.when(lanes.are_all(writer, access)):
+            found = lanes.take(writer, places, CELL_BYTES * cells)
+            bad, new = _judge(writer, found, marks, touch)
+            with writer.when(writer.invert(bad)):
+                lanes.put(writer, places, new)
+                writer.give(constant("i1", 1))
+                writer.label(writer.name("given"))
         trouble = writer.variable(constant("i1", 0))
-        with _each_lane(writer, access) as (_, offset):
-            first = writer.shift_left(writer.shift_right(offset, granule_bits), 3)
-            place = _pointer(writer, start, first)
-            old = writer.load(vector("i32", words), place, CELL_BYTES)
-            mark = writer.both(old, LOW_MARK)
-            recent = writer.compare("uge", mark, oldest)
-            foreign = writer.both(recent, writer.compare("ne", mark, own))
-            watched = foreign
-            if touch is Touch.READ:
-                watched = writer.both(foreign, writer.invert(readers))
-            bad = writer.any(watched)
+        with writer.lanes(writer.bits(access.mask)) as lane:
+            address = writer.load("i64", writer.item(places, "i64", lane))
+            place = writer.cast("inttoptr", address, "ptr")
+            old = writer.load(vector("i64", cells), place, CELL_BYTES)
+            bad, new = _judge(writer, old, marks, touch)
             writer.store(writer.either(writer.load("i1", trouble), bad), trouble)
-            new = writer.select(touched, writer.select(foreign, several, own), old)
             writer.store(writer.select(bad, old, new), place, CELL_BYTES)
         writer.give(writer.invert(writer.load("i1", trouble)))
 
     name = f"lanes.mark.{size_bytes}.{granule_bits}.{touch.name.lower()}"
     return module.function(name, "i1", Access.parameters(), build)
+
+
+def _judge(writer: Writer, cells: Value, marks: Marks, touch: Touch) -> tuple[Value, Value]:
+    """Whether any of some cells of shared memory is in conflict, and what they say if none is."""
+    words = 2 * count_of(cells.type)
+    own, several, oldest = (writer.splat(mark, words) for mark in marks)
+    readers = constants("i1", [k % 2 for k in range(words)])
+    old = writer.cast("bitcast", cells, vector("i32", words))
+    mark = writer.both(old, LOW_MARK)
+    recent = writer.compare("uge", mark, oldest)
+    foreign = writer.both(recent, writer.compare("ne", mark, own))
+    watched = foreign
+    touched = writer.invert(readers)
+    if touch is Touch.READ:
+        watched, touched = writer.both(foreign, touched), readers
+    new = writer.select(touched, writer.select(foreign, several, own), old)
+    return writer.any(watched), writer.cast("bitcast", new, cells.type)
 
 
 def atomic_marker(module: Module, size_bytes: int, acquires: bool) -> str:
@@ -215,7 +242,7 @@ def atomic_marker(module: Module, size_bytes: int, acquires: bool) -> str:
             kept = writer.both(cells, -1 << 32)
             updated = writer.either(kept, writer.resize(new, "i64"))
             writer.call("void", writer_of(module, 64, 1), places, access.mask, updated)
-        trouble, seen = (writer.any(writer.both(lanes, access.mask)) for lanes in (bad, other))
+        trouble, seen = (writer.any(writer.both(found, access.mask)) for found in (bad, other))
         if acquires:
             with writer.when(writer.both(seen, writer.invert(shared))):
                 writer.write(access.context, Context, "acquired", 1)
@@ -242,14 +269,15 @@ def _judge_atomic(
     return bad, writer.both(foreign, atomic), writer.select(bad, wrote, new)
 
 
+def _places(writer: Writer, access: Access, field: str) -> Value:
+    """A stack variable with the host addresses of all lanes in a map of the window."""
+    return writer.variable(host_addresses(writer, access, field))
+
+
 @contextmanager
-def _each_lane(writer: Writer, access: Access) -> Iterator[tuple[Value, Value]]:
-    """A loop over active lanes; gives the lane and its offset in the window, `i64` both."""
-    base = writer.read(access.window, Site, "base")
-    offsets = writer.variable(writer.sub(access.addresses, writer.splat(base)))
+def _each_lane(writer: Writer, access: Access, field: str) -> Iterator[tuple[Value, Value]]:
+    """A loop over active lanes; gives the lane, `i64`, and its place in a map of the window."""
+    places = _places(writer, access, field)
     with writer.lanes(writer.bits(access.mask)) as lane:
-        yield lane, writer.load("i64", writer.item(offsets, "i64", lane))
-
-
-def _pointer(writer: Writer, start: Value, offset: Value) -> Value:
-    return writer.cast("inttoptr", writer.add(start, offset), "ptr")
+        address = writer.load("i64", writer.item(places, "i64", lane))
+        yield lane, writer.cast("inttoptr", address, "ptr")
