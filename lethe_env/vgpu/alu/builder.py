@@ -103,7 +103,7 @@ class Builder:
         self._lines: list[str] = []
         self._results: list[Value] = []
         self._names = 0
-        self._block = "entry"
+        self._called: list[str] = []
 
     def operand(self, register: str) -> Value:
         """The next parameter, of a register type."""
@@ -242,25 +242,44 @@ class Builder:
         """One element of a vector, as a scalar."""
         return self.emit(f"extractelement {a.typed}, i32 {index}", a.element, 1)
 
-    def replaced_if_any(
-        self, mask: Value, values: Sequence[Value], replace: Callable[[], Sequence[Value]]
+    def call(self, definition: Definition, *values: Value) -> list[Value]:
+        """The results of another function, whose text joins this one's."""
+        self._called.append(definition.ir)
+        arguments = ", ".join(value.typed for value in values)
+        types = [vector_type(f"i{kind[1:]}", self.lanes) for kind in definition.result_types]
+        returned = "{ " + ", ".join(types) + " }"
+        name = f"%v{self._names}"
+        self._names += 1
+        self._lines.append(f'  {name} = call {returned} @"{definition.name}"({arguments})')
+        return [
+            self.emit(f"extractvalue {returned} {name}, {index}", f"i{kind[1:]}", self.lanes)
+            for index, kind in enumerate(definition.result_types)
+        ]
+
+    def chosen_if_any(
+        self,
+        mask: Value,
+        some: Callable[[], Sequence[Value]],
+        none: Callable[[], Sequence[Value]],
     ) -> list[Value]:
-        """The values, or what `replace` computes in a branch taken if any lane of a mask is set."""
+        """What `some` computes if any lane of a mask is set, else what `none` does."""
         name = f"llvm.vector.reduce.or.{_mangled('i1', mask.count)}"
         taken = self.emit(f"call i1 @{name}({mask.typed})", "i1", 1)
-        before, then, after = self._block, f"then{self._names}", f"join{self._names}"
-        self._lines += [f"  br {taken.typed}, label %{then}, label %{after}", f"{then}:"]
-        self._block = then
-        replacements = replace()
-        self._lines += [f"  br label %{after}", f"{after}:"]
-        inner, self._block = self._block, after
+        labels = [f"{stem}{self._names}" for stem in ("some", "none", "join")]
+        self._lines.append(f"  br {taken.typed}, label %{labels[0]}, label %{labels[1]}")
+        ways = []
+        for label, compute in zip(labels, (some, none), strict=False):
+            self._lines.append(f"{label}:")
+            ways.append(compute())
+            self._lines.append(f"  br label %{labels[2]}")
+        self._lines.append(f"{labels[2]}:")
         return [
             self.emit(
-                f"phi {old.type} [ {old.text}, %{before} ], [ {new.text}, %{inner} ]",
-                old.element,
-                old.count,
+                f"phi {a.type} [ {a.text}, %{labels[0]} ], [ {b.text}, %{labels[1]} ]",
+                a.element,
+                a.count,
             )
-            for old, new in zip(values, replacements, strict=True)
+            for a, b in zip(*ways, strict=True)
         ]
 
     def finish(self, name: str, attributes: str = "alwaysinline") -> Definition:
@@ -276,7 +295,7 @@ class Builder:
         ]
         return Definition(
             name=name,
-            ir="\n".join(lines) + "\n",
+            ir="\n".join([*lines, *self._called]) + "\n",
             operand_types=tuple(self.operand_types),
             result_types=tuple(self.result_types),
             requires=frozenset(self.requires),

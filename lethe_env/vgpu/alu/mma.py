@@ -7,8 +7,10 @@ from functools import lru_cache
 
 from . import tensor_sums
 from .builder import Builder, Definition, Value
+from .common_sums import CommonTile
 from .fragments import LANES, from_column, from_row
 from .opcode import Modifiers
+from .tensor_sums import Operands
 
 _SHAPES: Mapping[tuple[str, ...], int] = {
     ("m16n8k16", "f32", "f16", "f16", "f32"): 16,
@@ -42,7 +44,7 @@ def define(opcode: tuple[str, ...]) -> Definition:
     if saturates and not _is_integer(shape):
         raise code.unsupported(".satfinite goes with integers")
     if shape in _SHAPES:
-        tensor_sums.write(build, _SHAPES[shape], shape[2], shape[1])
+        _floating(build, f"alu.{'.'.join(opcode)}.any", _SHAPES[shape], shape[2], shape[1])
     elif shape == ("m8n8k4", "f64", "f64", "f64", "f64"):
         _double(build)
     elif _is_integer(shape):
@@ -51,6 +53,28 @@ def define(opcode: tuple[str, ...]) -> Definition:
     else:
         raise code.unsupported("unknown shape or types")
     return build.finish(f"alu.{'.'.join(opcode)}", attributes="noinline")
+
+
+def _floating(build: Builder, name: str, depth: int, source: str, target: str) -> None:
+    """Sums of products; a function of this name is called for factors that are not common."""
+    operands = Operands.of(build, depth, source, target)
+    anything = Builder(LANES)
+    for register in tensor_sums.sums(
+        anything, Operands.of(anything, depth, source, target), source, target
+    ):
+        anything.result(register)
+    definition = anything.finish(name, attributes="noinline cold")
+    tile = CommonTile(build, source, target)
+
+    def common() -> list[Value]:
+        starts = tensor_sums.unpacked(build, operands.accumulators, target)
+        results = tile.multiply(operands.rows, operands.columns, starts)
+        return tensor_sums.packed(build, results, target)
+
+    mask = tile.uncommon([*operands.rows, *operands.columns])
+    results = build.chosen_if_any(mask, lambda: build.call(definition, *operands), common)
+    for register in results:
+        build.result(register)
 
 
 def _is_integer(shape: tuple[str, ...]) -> bool:

@@ -5,21 +5,22 @@ aligned to the largest exponent among them, truncated to 24 fraction bits and ad
 sum is truncated to f32, or rounded to nearest for f16. The accumulator of the next chunk is that
 result. This is the model of MMA-Sim (Ampere), which its authors validated on hardware.
 
-Factors of wide range are taken in f32 as long as they allow it, which they mostly do, and in f64
-where one of the warp's does not.
+This file takes any numbers, those of wide range in f64. Where all factors of a warp are common,
+which they mostly are, `common_sums` does the same with less work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from . import rounding
 from .builder import Builder, Value
 from .fragments import from_column, from_row
 from .opcode import SCALARS
 
-_FRACTION_BITS = 24
+FRACTION_BITS = 24
 _F32_BITS = 24
 _NO_EXPONENT = -1000
 """Stands for the exponent of a zero, below that of every product."""
@@ -41,10 +42,6 @@ _MULTIPLICANDS: Mapping[str, _Multiplicand] = {
     "tf32": _Multiplicand(1, "double", -126),
 }
 
-_COMMON_EXPONENTS = (-50, 60)
-"""Elements in this range, and zeros, have products and sums that f32 holds: a product is at least
-2^-100, so the last of its 24 fraction bits is normal, and at most 2^122."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Accumulator:
@@ -55,7 +52,7 @@ class _Accumulator:
     zero_exponent: int
 
 
-_ACCUMULATORS: Mapping[str, _Accumulator] = {
+ACCUMULATORS: Mapping[str, _Accumulator] = {
     "f32": _Accumulator("f32", -126, -132),
     "f16": _Accumulator("f16", -14, -20),
 }
@@ -72,24 +69,12 @@ class _Term:
 class _FloatingTile:
     """Emits the products and sums of one floating-point `mma`."""
 
-    def __init__(self, build: Builder, source: str, target: str, common: bool) -> None:
-        """Prepare.
-
-        Args:
-            build: Where to write.
-            source: Type of the factors.
-            target: Type of the sums.
-            common: Whether all factors are finite and have common exponents, or the type has none
-                other: then f32 is wide enough.
-        """
+    def __init__(self, build: Builder, source: str, target: str) -> None:
         self.build = build
         self.source = SCALARS["f32" if source == "tf32" else source]
         self.truncates = source == "tf32"
-        kind = _MULTIPLICANDS[source]
-        smallest = max(kind.smallest_exponent, _COMMON_EXPONENTS[0])
-        common_kind = _Multiplicand(kind.per_register, "float", smallest)
-        self.multiplicand = common_kind if common else kind
-        self.accumulator = _ACCUMULATORS[target]
+        self.multiplicand = _MULTIPLICANDS[source]
+        self.accumulator = ACCUMULATORS[target]
         self.target = SCALARS[target]
 
     def elements(self, register: Value) -> list[_Term]:
@@ -158,7 +143,7 @@ class _FloatingTile:
         lowest = 2 * self.multiplicand.smallest_exponent
         largest = build.intrinsic("smax", largest, build.constant(lowest, largest))
         largest = build.resize(largest, 32, signed=True)
-        fraction = build.constant(_FRACTION_BITS, largest)
+        fraction = build.constant(FRACTION_BITS, largest)
         scale = self._power_of_two(build.binary("sub", fraction, largest))
         wide = build.cast("fpext", accumulator, self.multiplicand.element)
         total = self._scaled_integer(wide, scale)
@@ -187,46 +172,17 @@ class _FloatingTile:
     def _rounded(self, total: Value, largest: Value) -> Value:
         """`total · 2^(largest − 24)` in the accumulator's format, as an f32."""
         build = self.build
-        if self.multiplicand.element == "float" and self.target.bits == 32:
-            scale = self._power_of_two(build.binary("sub", largest, _FRACTION_BITS))
-            leading = build.cast("sitofp", self._leading_bits(total), "float")
-            return build.binary("fmul", leading, scale)
-        power = build.resize(build.binary("add", largest, 1023 - _FRACTION_BITS), 64)
-        scale = build.bitcast(build.binary("shl", power, 52), "double")
-        exact = build.binary("fmul", build.cast("sitofp", total, "double"), scale)
         if self.target.bits == 16:
-            bits = rounding.narrow_double(build, exact, self.target)
-            return rounding.widen(build, bits, self.target)
+            return rounded_half(build, total, largest)
+        if self.multiplicand.element == "float":
+            scale = self._power_of_two(build.binary("sub", largest, FRACTION_BITS))
+            leading = build.cast("sitofp", leading_bits(build, total), "float")
+            return build.binary("fmul", leading, scale)
+        exact = _exact(build, total, largest)
         truncated = rounding.double_to_float(build, exact, "rz")
         overflows = build.compare("oge", build.intrinsic("fabs", exact), 2.0**128)
         infinite = build.cast("fptrunc", exact, "float")
         return build.select(overflows, infinite, truncated)
-
-    def _leading_bits(self, total: Value) -> Value:
-        """An integer cut, towards zero, to the bits that an f32 holds."""
-        build = self.build
-        sign = build.binary("ashr", total, 31)
-        magnitude = build.binary("sub", build.binary("xor", total, sign), sign)
-        zeros = build.intrinsic("ctlz", magnitude, flag=False)
-        surplus = build.binary("sub", build.constant(32 - _F32_BITS, zeros), zeros)
-        surplus = build.intrinsic("smax", surplus, build.constant(0, surplus))
-        kept = build.binary("shl", build.constant(-1, total), surplus)
-        magnitude = build.binary("and", magnitude, kept)
-        return build.binary("sub", build.binary("xor", magnitude, sign), sign)
-
-    def uncommon(self, registers: Sequence[Value]) -> Value:
-        """Lanes that hold an element of A or B for which f32 is too narrow: mostly none."""
-        build = self.build
-        mask = build.constant(0, "i1")
-        low, high = ((bound + 127) << 23 for bound in _COMMON_EXPONENTS)
-        for register in registers:
-            for value in self.values(register):
-                magnitude = build.binary("and", build.bits(value), 0x7FFFFFFF)
-                usual = build.compare("ult", build.binary("sub", magnitude, low), high - low)
-                zero = build.compare("eq", magnitude, 0)
-                odd = build.binary("xor", build.binary("or", usual, zero), -1)
-                mask = build.binary("or", mask, odd)
-        return mask
 
     def special(self, value: Value) -> Value:
         """An infinity or NaN as an f32, zero for finite numbers."""
@@ -253,26 +209,85 @@ class _FloatingTile:
         return total
 
 
-def write(build: Builder, depth: int, source: str, target: str) -> None:
-    """Write an `mma` of depth `depth` from factors of one type to sums of another."""
-    narrow = _MULTIPLICANDS[source].element == "float"
-    tile = _FloatingTile(build, source, target, common=True)
-    chunks = depth // (4 * tile.multiplicand.per_register)
-    rows = [build.operand("b32") for _ in range(2 * chunks)]
-    columns = [build.operand("b32") for _ in range(chunks)]
-    starts = _accumulators(build, target)
-    products, steps = _chain(tile, rows, columns, starts)
+def leading_bits(build: Builder, total: Value) -> Value:
+    """An i32 cut, towards zero, to the bits that an f32 holds."""
+    sign = build.binary("ashr", total, 31)
+    magnitude = build.binary("sub", build.binary("xor", total, sign), sign)
+    zeros = build.intrinsic("ctlz", magnitude, flag=False)
+    surplus = build.binary("sub", build.constant(32 - _F32_BITS, zeros), zeros)
+    surplus = build.intrinsic("smax", surplus, build.constant(0, surplus))
+    kept = build.binary("shl", build.constant(-1, total), surplus)
+    magnitude = build.binary("and", magnitude, kept)
+    return build.binary("sub", build.binary("xor", magnitude, sign), sign)
 
-    def with_all() -> list[Value]:
-        if narrow:
-            return _with_specials(tile, products, steps)
-        wide = _FloatingTile(build, source, target, common=False)
-        return _with_specials(wide, *_chain(wide, rows, columns, starts))
 
-    registers = [*rows, *columns]
-    mask = _any_special(build, tile, registers) if narrow else tile.uncommon(registers)
-    results = build.replaced_if_any(mask, steps[-1], with_all)
-    _give(build, tile, results)
+def rounded_half(build: Builder, total: Value, largest: Value) -> Value:
+    """`total · 2^(largest − 24)`, from two i32, rounded to nearest in f16, as an f32."""
+    bits = rounding.narrow_double(build, _exact(build, total, largest), SCALARS["f16"])
+    return rounding.widen(build, bits, SCALARS["f16"])
+
+
+def _exact(build: Builder, total: Value, largest: Value) -> Value:
+    """`total · 2^(largest − 24)` as a double."""
+    power = build.resize(build.binary("add", largest, 1023 - FRACTION_BITS), 64)
+    scale = build.bitcast(build.binary("shl", power, 52), "double")
+    return build.binary("fmul", build.cast("sitofp", total, "double"), scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The registers of an `mma`."""
+
+    rows: Sequence[Value]
+    """Of A: for each chunk those of the upper and of the lower rows."""
+    columns: Sequence[Value]
+    """Of B, for each chunk."""
+    accumulators: Sequence[Value]
+
+    @staticmethod
+    def of(build: Builder, depth: int, source: str, target: str) -> Operands:
+        """The operands of the function that is built."""
+        chunks = depth // (4 * _MULTIPLICANDS[source].per_register)
+        counts = 2 * chunks, chunks, 4 if target == "f32" else 2
+        return Operands(*([build.operand("b32") for _ in range(count)] for count in counts))
+
+    def __iter__(self) -> Iterator[Value]:
+        """All of them, in the order of the instruction."""
+        return chain(self.rows, self.columns, self.accumulators)
+
+
+def sums(build: Builder, operands: Operands, source: str, target: str) -> list[Value]:
+    """The registers of D for any A, B and C."""
+    tile = _FloatingTile(build, source, target)
+    starts = unpacked(build, operands.accumulators, target)
+    results = _with_specials(tile, *_chain(tile, operands.rows, operands.columns, starts))
+    return packed(build, results, target)
+
+
+def unpacked(build: Builder, registers: Sequence[Value], target: str) -> list[Value]:
+    """The four C elements of each lane as f32."""
+    if target == "f32":
+        return [build.floats(register) for register in registers]
+    halves = [
+        build.resize(build.binary("lshr", register, 16 * index), 16)
+        for register in registers
+        for index in range(2)
+    ]
+    return [rounding.widen(build, half, SCALARS["f16"]) for half in halves]
+
+
+def packed(build: Builder, results: Sequence[Value], target: str) -> list[Value]:
+    """The registers of D from its four elements of each lane as f32."""
+    bits = [rounding.narrow(build, value, SCALARS[target]) for value in results]
+    if target == "f32":
+        return [
+            rounding.canonical_nan(build, value, raw)
+            for value, raw in zip(results, bits, strict=True)
+        ]
+    return [
+        build.binary("or", build.resize(low, 32), build.binary("shl", build.resize(high, 32), 16))
+        for low, high in (bits[:2], bits[2:])
+    ]
 
 
 def _chain(
@@ -295,42 +310,8 @@ def _with_specials(
     """The outputs where infinities and NaN may be among the terms."""
     fixed = []
     for index, result in enumerate(steps[-1]):
-        chain = [step[index] for step in steps[:-1]]
-        total = tile.special_sum(chain, [chunk[index] for chunk in products])
+        before = [step[index] for step in steps[:-1]]
+        total = tile.special_sum(before, [chunk[index] for chunk in products])
         clean = tile.build.compare("oeq", total, 0.0)
         fixed.append(tile.build.select(clean, result, total))
     return fixed
-
-
-def _accumulators(build: Builder, target: str) -> list[Value]:
-    """The four C elements of each lane as f32."""
-    if target == "f32":
-        return [build.floats(build.operand("b32")) for _ in range(4)]
-    values = []
-    for _ in range(2):
-        register = build.operand("b32")
-        for index in range(2):
-            raw = build.resize(build.binary("lshr", register, 16 * index), 16)
-            values.append(rounding.widen(build, raw, SCALARS["f16"]))
-    return values
-
-
-def _any_special(build: Builder, tile: _FloatingTile, registers: Sequence[Value]) -> Value:
-    """Lanes that hold an infinity or NaN of A or B."""
-    mask = build.constant(0, "i1")
-    for register in registers:
-        for term in tile.elements(register):
-            finite = build.compare("olt", build.intrinsic("fabs", term.value), float("inf"))
-            mask = build.binary("or", mask, build.binary("xor", finite, -1))
-    return mask
-
-
-def _give(build: Builder, tile: _FloatingTile, results: Sequence[Value]) -> None:
-    bits = [rounding.narrow(build, value, tile.target) for value in results]
-    if tile.target.bits == 32:
-        for value, raw in zip(results, bits, strict=True):
-            build.result(rounding.canonical_nan(build, value, raw))
-        return
-    for low, high in (bits[:2], bits[2:]):
-        upper = build.binary("shl", build.resize(high, 32), 16)
-        build.result(build.binary("or", upper, build.resize(low, 32)))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmasim.arithmetic import fdpa
 
-from lethe_env.vgpu.alu import mma
+from lethe_env.vgpu.alu import mma, processor
 
 from .conftest import run_definition
 
@@ -85,6 +85,8 @@ def exponents(kind, bias, top, shape, generator):
         "largest": (top - 4, top),
         "smallest in f32": (max(bias - 53, 0), max(bias - 46, 4)),
         "largest in f32": (min(bias + 57, top - 4), bias + 63),
+        "smallest common": (max(bias - 50, 0), max(bias - 46, 4)),
+        "largest common": (min(bias + 56, top - 4), bias + 60),
     }
     low, high = ranges.get(kind, ranges["near one"])
     return generator.integers(max(low, 0), min(high, top), shape)
@@ -121,22 +123,20 @@ def tensor(bits, name):
     return torch.from_numpy(integers.copy()).view(TORCH[name])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    (
-        *("near one", "any", "spread", "smallest", "underflowing products", "largest"),
-        *("special", "cancelling", "smallest in f32", "largest in f32"),
-    ),
-)
-@pytest.mark.parametrize("shape,target,source", FLOATING)
-def test_equal_to_mma_sim(shape, target, source, kind):
+def sample(shape, target, source, kind):
+    """A, B and C of some tiles, and what MMA-Sim makes of them."""
     generator = np.random.default_rng([FLOATING.index((shape, target, source)), len(kind)])
     depth = int(shape.split("k")[1])
     a = draw(kind, source, (TILES, 16, depth), generator)
     b = draw(kind, source, (TILES, depth, 8), generator)
-    c = draw(kind, target, (TILES, 16, 8), generator)
+    c = draw("any" if kind == "any sums" else kind, target, (TILES, 16, 8), generator)
     if kind == "cancelling":
         a, b = cancelled(a, b)
+    return a, b, c, simulated(a, b, c, target, source)
+
+
+def simulated(a, b, c, target, source):
+    """D by MMA-Sim."""
     # Ampere: 24 fraction bits, chunks of 16 bytes, a zero counts as 2⁻¹³² (2⁻²⁰ for f16).
     model = fdpa.MMA_T_FDPA(
         24,
@@ -154,9 +154,38 @@ def test_equal_to_mma_sim(shape, target, source, kind):
             for i in range(TILES)
         ]
     )
+    return expected.view(c.dtype)
+
+
+def product(shape, target, source, a, b, c):
+    """D by the virtual GPU."""
     opcode = f"mma.sync.aligned.{shape}.row.col.{target}.{source}.{source}.{target}"
-    actual = multiply(opcode, a, b, c, 1 if source == "tf32" else 2)
-    assert np.array_equal(actual, expected.view(c.dtype))
+    return multiply(opcode, a, b, c, 1 if source == "tf32" else 2)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    (
+        *("near one", "any", "spread", "smallest", "underflowing products", "largest"),
+        *("special", "cancelling", "smallest in f32", "largest in f32"),
+        *("smallest common", "largest common", "any sums"),
+    ),
+)
+@pytest.mark.parametrize("shape,target,source", FLOATING)
+def test_equal_to_mma_sim(shape, target, source, kind):
+    a, b, c, expected = sample(shape, target, source, kind)
+    assert np.array_equal(product(shape, target, source, a, b, c), expected)
+
+
+@pytest.mark.parametrize("kind", ("near one", "largest common"))
+def test_equal_to_mma_sim_without_wide_registers(monkeypatch, kind):
+    form = ("m16n8k8", "f32", "tf32")
+    a, b, c, expected = sample(*form, kind)
+    monkeypatch.setattr(processor, "has", lambda feature: False)
+    mma.define.cache_clear()
+    actual = product(*form, a, b, c)
+    mma.define.cache_clear()
+    assert np.array_equal(actual, expected)
 
 
 def single_output(row, column, accumulator, dtype=np.float32):
