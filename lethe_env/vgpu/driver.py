@@ -23,8 +23,9 @@ from .cache import ObjectCache, Translate
 from .cores import default_threads
 from .machine import program
 from .machine.report import Finding as MachineFinding
+from .machine.tensor_work import tensor_type
 from .memory import WINDOW_BITS, AddressSpace, Pointer
-from .ptx.model import Kernel, UnsupportedError
+from .ptx.model import UnsupportedError
 from .timing import TARGETS, Counts, Target, modelled_time_us
 
 ARCHITECTURES = {80: "A100", 90: "H100", 100: "B200"}
@@ -175,7 +176,7 @@ class Launcher:
         counts = Counts.of(
             report.counts,
             held_bytes,
-            mma_type(function.kernel),
+            tensor_type(function.kernel),
             blocks=math.prod(grid),
             warps=function.warps,
         )
@@ -200,15 +201,6 @@ class Launcher:
         if "shared" in found.opcode.split("."):
             return f"byte {found.address} of the block's shared memory"
         return _session().memory.describe(found.address, owners)
-
-
-def mma_type(kernel: Kernel) -> str:
-    """Type of the factors on tensor cores, of the first kind in the kernel; empty without any.
-
-    An `mma` names its types last: result, left and right factor, addend.
-    """
-    found = (i.opcode for i in kernel.body if i.opcode[0] == "mma")
-    return next((opcode[-3] for opcode in found), "")
 
 
 def _session() -> Session:

@@ -13,7 +13,15 @@ from .emit import Module, Writer
 from .fibers import give_way
 from .layout import STOPS, Context, Fiber
 from .lowering import Lowering
-from .scheduler import BlockState, begin_next, exact_floats, restore_floats, run_round
+from .scheduler import (
+    BlockState,
+    UnitCalls,
+    advanced_state,
+    begin_next,
+    exact_floats,
+    restore_floats,
+    run_round,
+)
 from .values import Value, constant, i32, i64, is_vector, vector
 
 ENTRY = "run_cohort"
@@ -115,9 +123,9 @@ def changed_by_atomic(
     return writer.both(changed, mask)
 
 
-def write_cohort(module: Module) -> None:
-    """Write `run_cohort` and what it needs; `@warp(context, fiber)` is the kernel."""
-    begin, round_ = begin_next(module), run_round(module)
+def write_cohort(module: Module, units: UnitCalls | None = None) -> None:
+    """Write `run_cohort` and what it needs; see `scheduler.write_entry`."""
+    begin, round_ = begin_next(module, units), run_round(module)
 
     def build(writer: Writer, contexts: Value, count: Value, limit: Value) -> None:
         saved = exact_floats(writer)
@@ -132,7 +140,7 @@ def write_cohort(module: Module) -> None:
         with writer.repeat(count) as position:
             context = _context(writer, contexts, position)
             with writer.when(writer.compare("ne", writer.read(context, Context, "active"), 0)):
-                _turn(writer, context, begin, round_, alive, halted)
+                _turn(writer, context, begin, round_, units, alive, halted)
             _increase(writer, changes, writer.read(context, Context, "changes"))
         _wait_for_change(writer, quiet, before, writer.load("i64", changes))
         idle = writer.compare("eq", writer.load("i64", alive), 0)
@@ -165,10 +173,16 @@ def _increase(writer: Writer, place: Value, amount: Value) -> None:
 
 
 def _turn(
-    writer: Writer, context: Value, begin: str, round_: str, alive: Value, halted: Value
+    writer: Writer,
+    context: Value,
+    begin: str,
+    round_: str,
+    units: UnitCalls | None,
+    alive: Value,
+    halted: Value,
 ) -> None:
     """One round of a block; a block that has ended makes room for the next."""
-    state = writer.call("i32", round_, context)
+    state = advanced_state(writer, context, writer.call("i32", round_, context), units)
     with writer.when(writer.compare("eq", state, int(BlockState.STUCK))):
         writer.write(context, Context, "stop", STOPS.index("deadlock"))
     stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)

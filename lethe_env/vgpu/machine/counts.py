@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from ..ptx.model import Instruction, Kernel
 from .emit import Module, Writer
 from .layout import COUNT_MEMORY, Context, Counters
 from .spans import SECTOR_BITS
+from .tensor_work import tensor_operations
 from .values import LANES, Value, constant, constants, element_of, i32, i64, vector
 from .windows import Access
 
@@ -23,10 +23,10 @@ _BANKS = 32
 _CLASSES = {
     "memory": "ld st cp ldmatrix stmatrix prefetch prefetchu cvta createpolicy",
     "atomic": "atom red",
-    "tensor": "mma",
+    "tensor": "mma wgmma tcgen05",
     "special": "ex2 lg2 sin cos tanh rcp rsqrt sqrt",
     "control": "bra brx ret exit trap call",
-    "synchronisation": "bar barrier membar fence nanosleep",
+    "synchronisation": "bar barrier membar fence nanosleep mbarrier",
     "exchange": "shfl vote match redux activemask elect",
     "conversion": "cvt",
     "move": "mov selp prmt",
@@ -43,13 +43,6 @@ def class_of(instruction: Instruction) -> str:
     return next((part for part in instruction.opcode if part in _FLOAT_TYPES), "integer")
 
 
-def mma_operations(instruction: Instruction) -> int:
-    """Multiplications and additions of one `mma`."""
-    shape = next((re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part) for part in instruction.opcode
-                  if part.startswith("m1") or part.startswith("m8")), None)  # fmt: skip
-    return 2 * int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
-
-
 def tally(kernel: Kernel, flow: Flow) -> tuple[Mapping[str, int], ...]:
     """What one execution of each block counts for, by name."""
     blocks = []
@@ -58,8 +51,8 @@ def tally(kernel: Kernel, flow: Flow) -> tuple[Mapping[str, int], ...]:
         for instruction in kernel.body[block.start : block.stop]:
             own["warp_instructions"] += 1
             own[f"instructions.{class_of(instruction)}"] += 1
-            if instruction.opcode[0] == "mma":
-                own["mma_operations"] += mma_operations(instruction)
+            if class_of(instruction) == "tensor":
+                own["mma_operations"] += tensor_operations(kernel, instruction)
         blocks.append(dict(own))
     return tuple(blocks)
 

@@ -26,7 +26,9 @@ def deadlocks(launch: Launch, workers: Sequence[Worker]) -> list[Finding]:
     for worker in stuck:
         block = launch.block_name(worker.context.block)
         for fiber in _fibers(launch, worker):
-            held.setdefault(_place(launch.program.kernel, fiber), []).append(_words(fiber, block))
+            held.setdefault(_place(launch.program.kernel, fiber), []).append(
+                _words(worker, fiber, block)
+            )
     polled = {fiber.polling - 1 for worker in stuck for fiber in _fibers(launch, worker)} - {-1}
     ended = held.pop(-1, [])
     if polled:
@@ -48,16 +50,21 @@ def _place(kernel: Kernel, fiber: Fiber) -> int:
         return -1
     if fiber.polling:
         return int(fiber.polling) - 1
+    if fiber.held_at:
+        return int(fiber.held_at) - 1
     barriers = (i.index for i in kernel.body if i.opcode[0] in ("bar", "barrier"))
     return next(barriers, 0)
 
 
-def _words(fiber: Fiber, block: str) -> str:
+def _words(worker: Worker, fiber: Fiber, block: str) -> str:
     where = f"warp {fiber.warp} of block {block}"
     if fiber.done:
         return f"{where} has ended"
     if fiber.polling:
         return f"{where} polls in a loop"
+    if fiber.held_at:
+        offset = fiber.phase - worker.context.shared_window.host
+        return f"{where} waits for the mbarrier at byte {offset} of shared memory"
     return f"{where} waits at barrier {fiber.waiting - 1}"
 
 

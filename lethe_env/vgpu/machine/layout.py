@@ -98,6 +98,10 @@ class Fiber(ctypes.Structure):
         ("polling", c_uint32),
         ("polled", c_uint32),
         ("passed", c_uint32),
+        ("phase", c_void_p),
+        ("parity", c_uint64),
+        ("held_at", c_uint32),
+        ("spare", c_uint32),
     )
 
 
@@ -198,6 +202,7 @@ class Context(ctypes.Structure):
         ("order_count", c_uint64),
         ("next_block", c_void_p),
         ("changes", c_uint64),
+        ("units", c_void_p),
         ("active", c_uint32),
         ("spare", c_uint32),
     )

@@ -37,6 +37,7 @@ _ORDERING = frozenset(("volatile", "weak", "relaxed", "acquire", "release")) | _
 """Satisfied by sequential consistency."""
 
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release"))
+_PROXY_FENCES = frozenset((("proxy", "async"), ("proxy", "async", "shared::cta")))
 _FENCES = frozenset(("sc", "acq_rel", "acquire", "release", "gl")) | _SCOPES
 
 _COUNTS = {"v2": 2, "v4": 4, "v8": 8}
@@ -208,6 +209,8 @@ def local_addresses(lowering: Lowering, offsets: Value) -> Value:
 
 def lower_fence(lowering: Lowering, instruction: Instruction) -> None:
     """`membar` and `fence` between threads: empty, as memory is sequentially consistent."""
+    if instruction.opcode[1:] in _PROXY_FENCES:
+        return
     if not set(instruction.opcode[1:]) <= _FENCES:
         raise lowering.unsupported(instruction)
 

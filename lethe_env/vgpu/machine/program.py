@@ -14,7 +14,7 @@ from ..ptx.model import Kernel
 from ..ptx.parser import parse
 from ..ptx.polling import polling
 from ..tracking.kernel import tracking_kernel
-from . import cohort, shared_code
+from . import cohort, shared_code, tensor_code
 from .counts import tally
 from .granules import granule_bits
 from .independence import meets_only_in_memory
@@ -36,6 +36,7 @@ from .report import Finding, LaunchReport
 from .scheduler import ENTRY
 from .speculation import run_apart, work_of_warp, worthwhile_threads
 from .translation import translate_kernel, uses_fibers
+from .units import uses_units
 from .used_reads import Snapshot, keep_used, snapshot
 from .values import LANES
 from .worker import Worker
@@ -57,7 +58,10 @@ def translate(ptx: str) -> bytes:
 
 
 def _native(kernel: Kernel) -> bytes:
-    translation = translate_kernel(kernel, shared_code.declarations())
+    known = shared_code.declarations()
+    if uses_units(kernel):
+        known = {**known, **tensor_code.declarations()}
+    translation = translate_kernel(kernel, known)
     sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
     return _HEADER.pack(len(sites)) + sites + compile_object(translation.module.text())
 
@@ -113,6 +117,10 @@ class Program:
         """Whether blocks may run on several threads; false once they have met."""
         self._block_work = self.warps * work_of_warp(kernel, self.flow)
         shared_code.ensure_linked()
+        self.uses_units = uses_units(kernel)
+        """Whether it hands work to units beside the warps."""
+        if self.uses_units:
+            tensor_code.ensure_linked()
         self._code = NativeCode(native[start:])
         if self.polling.loops:
             prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from dataclasses import dataclass
 from enum import IntEnum
 
 from .emit import Module, Writer
 from .fibers import give_way, prepare, switch
 from .layout import BARRIERS, STOPS, Barrier, Context, Fiber, Site
+from .phase_state import is_held
 from .values import Value, constant, i32, i64
 
 ENTRY = "run_blocks"
@@ -22,9 +24,15 @@ _EPOCH_LIMIT = 1 << 24
 _DEFAULT_MXCSR = 0x1F80
 
 
-def write_entry(module: Module, uses_fibers: bool) -> None:
-    """Write `run_blocks` and what it needs; `@warp(context, fiber)` is the kernel."""
-    run = _fiber_block(module) if uses_fibers else _sequential_block(module)
+def write_entry(module: Module, uses_fibers: bool, units: UnitCalls | None = None) -> None:
+    """Write `run_blocks` and what it needs; `@warp(context, fiber)` is the kernel.
+
+    Args:
+        module: Where to write it.
+        uses_fibers: Whether warps wait for each other.
+        units: Functions of the units that work beside the warps, if the kernel uses any.
+    """
+    run = _fiber_block(module, units) if uses_fibers else _sequential_block(module)
 
     def build(writer: Writer, context: Value) -> None:
         saved = exact_floats(writer)
@@ -62,7 +70,7 @@ def take_block(module: Module) -> str:
     return module.function("block.take", "i32", [("ptr", "context")], build)
 
 
-def begin_next(module: Module) -> str:
+def begin_next(module: Module, units: UnitCalls | None) -> str:
     """The function `i32 begin(context)`: take a block and make its fibers; 0 where none is left."""
     body = _fiber_body(module)
 
@@ -70,6 +78,8 @@ def begin_next(module: Module) -> str:
         more = writer.call("i32", take_block(module), context)
         with writer.when(writer.compare("ne", more, 0)):
             _make_fibers(writer, context, body)
+            if units is not None:
+                writer.call("i32", units.begin, context)
         writer.give(more)
 
     return module.function("block.begin", "i32", [("ptr", "context")], build)
@@ -173,12 +183,14 @@ def _fiber_at(writer: Writer, context: Value, warp: Value) -> Value:
 def _reset_fiber(writer: Writer, context: Value, fiber: Value, warp: Value) -> None:
     writer.write(fiber, Fiber, "warp", warp)
     writer.write(fiber, Fiber, "context", context)
+    writer.store(i64(0), writer.field(fiber, Fiber, "phase"))
     for name in (
         "done",
         "waiting",
         "polling",
         "polled",
         "passed",
+        "held_at",
         "copies_first",
         "copies_count",
         "group",
@@ -211,15 +223,43 @@ class BlockState(IntEnum):
     """All its warps wait at barriers that nobody else will reach."""
 
 
-def _fiber_block(module: Module) -> str:
+@dataclass(frozen=True, slots=True)
+class UnitCalls:
+    """Functions of the units that work beside the warps, each `i32 call(context)`."""
+
+    begin: str
+    """Called when a block begins."""
+    advance: str
+    """Called when no warp can go on: does one thing, or gives 0 if there is nothing to do."""
+    end: str
+    """Called when a block's warps have ended."""
+
+
+def advanced_state(writer: Writer, context: Value, state: Value, units: UnitCalls | None) -> Value:
+    """A block's state after a round, once its units had their turn if its warps were stuck."""
+    if units is None:
+        return state
+    result = writer.variable(state)
+    with writer.when(writer.compare("eq", state, int(BlockState.STUCK))):
+        done = writer.call("i32", units.advance, context)
+        with writer.when(writer.compare("ne", done, 0)):
+            writer.store(i32(BlockState.MOVED), result)
+    with writer.when(writer.compare("eq", state, int(BlockState.ENDED))):
+        writer.call("i32", units.end, context)
+    return writer.load("i32", result)
+
+
+def _fiber_block(module: Module, units: UnitCalls | None) -> str:
     body, round_ = _fiber_body(module), run_round(module)
 
     def build(writer: Writer, context: Value) -> None:
         _make_fibers(writer, context, body)
+        if units is not None:
+            writer.call("i32", units.begin, context)
         again, over = writer.name("again"), writer.name("over")
         writer.jump(again)
         writer.label(again)
-        state = writer.call("i32", round_, context)
+        state = advanced_state(writer, context, writer.call("i32", round_, context), units)
         writer.branch(writer.compare("eq", state, int(BlockState.MOVED)), again, over)
         writer.label(over)
         with writer.when(writer.compare("eq", state, int(BlockState.STUCK))):
@@ -267,6 +307,7 @@ def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Va
             "eq", writer.read(own, Barrier, "generation"), writer.read(fiber, Fiber, "generation")
         )
         held = writer.both(same, writer.compare("ne", number, 0))
+        held = writer.either(held, is_held(writer, fiber))
         with writer.when(writer.invert(held)):
             writer.store(writer.add(writer.load("i32", moved), 1), moved)
             writer.write(fiber, Fiber, "waiting", 0)

@@ -55,20 +55,28 @@ ret;
 def text() -> str:
     """LLVM IR of the functions, each visible from outside."""
     module = _module()
-    kept = _independent(module.functions)
-    visible = {
-        name: body.replace("define internal", "define") if "noinline" in body else body
-        for name, body in kept.items()
-    }
-    return "\n\n".join([*module.declarations.values(), *visible.values()]) + "\n"
+    return visible(module.declarations, _independent(module.functions))
+
+
+def visible(declarations: Mapping[str, str], functions: Mapping[str, str]) -> str:
+    """A module's text in which the functions that are calls of their own can be called by all."""
+    bodies = (
+        body.replace("define internal", "define") if "noinline" in body else body
+        for body in functions.values()
+    )
+    return "\n\n".join([*declarations.values(), *bodies]) + "\n"
 
 
 @cache
 def declarations() -> Mapping[str, str]:
     """By name, how a kernel's module declares each of the functions."""
-    module = _module()
+    return declared(_independent(_module().functions))
+
+
+def declared(functions: Mapping[str, str]) -> Mapping[str, str]:
+    """By name, how another module declares each of the functions that `visible` shows."""
     found = {}
-    for name, body in _independent(module.functions).items():
+    for name, body in functions.items():
         head = _HEAD.match(body)
         if head is not None and "noinline" in head[0]:
             types = _PARAMETER_NAME.sub("", head["parameters"])

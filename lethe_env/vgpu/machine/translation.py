@@ -9,7 +9,7 @@ from ..alu import library
 from ..ptx.flow import Flow, analyse
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
-from . import calls, memory_ops, undefined, warp_ops
+from . import calls, dispatch, memory_ops, undefined, warp_ops
 from .async_copies import lower_async
 from .atomics import lower_atomic
 from .blocks import write_blocks
@@ -28,9 +28,13 @@ from .lowering import (
 )
 from .matrix_ops import lower_load_matrix
 from .matrix_stores import lower_store_matrix
+from .phases import lower_phase_barrier
 from .registers import Registers
-from .scheduler import write_entry
+from .scheduler import UnitCalls, write_entry
+from .tensor_ops import lower_tensor
+from .units import uses_units
 from .values import LANES, Value
+from .warpgroups import lower_warpgroup
 
 _WAITING = frozenset(("bar", "barrier"))
 
@@ -49,6 +53,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "isspacep": lower_space_test,
     "ld": memory_ops.lower_load,
     "ldmatrix": lower_load_matrix,
+    "mbarrier": lower_phase_barrier,
     "match": warp_ops.lower_match,
     "membar": memory_ops.lower_fence,
     "mma": lower_mma,
@@ -61,10 +66,12 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "shfl": warp_ops.lower_shuffle,
     "st": memory_ops.lower_store,
     "stmatrix": lower_store_matrix,
+    "tcgen05": lower_tensor,
     "trap": warp_ops.lower_trap,
     "undefined": undefined.lower_undefined,
     "use": undefined.lower_use,
     "vote": warp_ops.lower_vote,
+    "wgmma": lower_warpgroup,
 }
 """Opcodes that are not plain arithmetic."""
 
@@ -102,17 +109,22 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
             writer, kernel, flow, waits, context, fiber, sites
         ),
     )
+    units = None
+    if uses_units(kernel):
+        units = UnitCalls(dispatch.BEGIN, dispatch.ADVANCE, dispatch.END)
+        for name in (units.begin, units.advance, units.end):
+            module.refer(name)
     if waits.loops:
-        write_cohort(module)
+        write_cohort(module, units)
     else:
-        write_entry(module, uses_fibers(kernel))
+        write_entry(module, uses_fibers(kernel), units)
     return Translation(module, tuple(sites))
 
 
 def uses_fibers(kernel: Kernel) -> bool:
     """Whether warps of a block wait for each other."""
     waits = any(instruction.opcode[0] in _WAITING for instruction in kernel.body)
-    return waits and kernel.threads > LANES
+    return uses_units(kernel) or (waits and kernel.threads > LANES)
 
 
 def _write_warp(

@@ -76,3 +76,9 @@ def i64(value: int) -> Value:
 def struct_type(types: Sequence[str]) -> str:
     """The LLVM struct of several types; a single type stays as it is."""
     return types[0] if len(types) == 1 else f"{{{', '.join(types)}}}"
+
+
+def declared(parameters: str) -> list[tuple[str, str]]:
+    """Types and names of parameters, given as LLVM writes them: `i64 count, ptr place`."""
+    parts = (part.strip().rpartition(" ") for part in parameters.split(","))
+    return [(type_, name) for type_, _, name in parts]

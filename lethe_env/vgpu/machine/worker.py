@@ -29,6 +29,7 @@ from .layout import (
     Record,
     Site,
 )
+from .units import Units
 from .values import LANES
 
 _ALIGN_BYTES = 1024
@@ -99,6 +100,8 @@ class Worker:
         context.records = self._keep(self.records)
         fibers = (Fiber * program.warps)()
         context.fibers = self._keep(fibers)
+        if program.uses_units:
+            context.units = self._keep(Units())
         if program.copies:
             for fiber in fibers:
                 fiber.copies = self._keep((Copy * QUEUE)())

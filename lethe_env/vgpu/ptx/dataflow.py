@@ -10,7 +10,7 @@ CARRY = "%cc"
 """The carry flag as a register: `.cc` writes it; `addc`, `subc` and `madc` read it."""
 
 _WITHOUT_RESULT = frozenset(
-    {"st", "red", "bra", "brx", "nanosleep", "stmatrix", "cp", "prefetch", "use"}
+    {"st", "red", "bra", "brx", "nanosleep", "stmatrix", "cp", "prefetch", "use", "setmaxnreg"}
 )
 _BARRIERS = frozenset({"bar", "barrier"})
 _CARRY_READERS = frozenset({"addc", "subc", "madc"})
@@ -26,7 +26,9 @@ def destinations(instruction: Instruction) -> frozenset[str]:
 
 def sources(instruction: Instruction) -> frozenset[str]:
     """Names of the registers that it reads, its guard and the carry flag among them."""
-    operands = instruction.operands[1:] if _has_result(instruction) else instruction.operands
+    updates = instruction.opcode[:2] == ("wgmma", "mma_async")
+    only_sources = _has_result(instruction) and not updates
+    operands = instruction.operands[1:] if only_sources else instruction.operands
     read = set(_registers(operands))
     if instruction.predicate is not None:
         read.add(instruction.predicate.name)
@@ -44,6 +46,8 @@ def _has_result(instruction: Instruction) -> bool:
         return False
     if name in _BARRIERS:
         return "red" in instruction.opcode
+    if name == "tcgen05":
+        return instruction.opcode[1] == "ld"
     if name == "call":
         return isinstance(instruction.operands[0], Vector)
     return True

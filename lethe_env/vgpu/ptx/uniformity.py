@@ -105,11 +105,13 @@ class _Analysis:
         return False
 
     def _is_uniform_memory(self, instruction: Instruction) -> bool:
-        """Whether it loads from the kernel's parameters or from constants."""
+        """Whether it loads from parameters or constants, or waits, which always succeeds."""
         match instruction:
             case Instruction(opcode=("ld", "param", *_), operands=(_, Address(Symbol(name)))):
                 return name in self._parameters
             case Instruction(opcode=("ld", "const", *_)):
+                return True
+            case Instruction(opcode=("mbarrier", "try_wait", *_)):
                 return True
         return False
 

@@ -10,7 +10,7 @@ import pytest
 
 from lethe_env.vgpu.alu import library
 
-_DTYPES = {"pred": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64}
+_DTYPES = {"b8": np.uint8, "pred": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64}
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 _ARITHMETIC = ("add", "sub", "mul", "fma", "div")  # which of two NaNs they give is not promised
 _SERIAL = itertools.count()

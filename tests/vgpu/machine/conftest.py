@@ -1,4 +1,4 @@
-"""PTX for tests: compiled from Triton kernels for sm_80, or assembled from a few lines."""
+"""PTX for tests: compiled from Triton kernels, or assembled from a few lines."""
 
 from __future__ import annotations
 
@@ -60,10 +60,12 @@ class Machine:
         signature: dict[str, str],
         constants: dict[str, int],
         aligned: Sequence[str] = (),
+        architecture: int = 80,
         **options: int,
     ) -> tuple[Program, int]:
-        """A Triton kernel for sm_80, and its dynamic shared memory in bytes."""
-        key = (function.fn.__qualname__, str(signature), str(constants), str(options))
+        """A Triton kernel, and its dynamic shared memory in bytes."""
+        name = function.fn.__qualname__
+        key = (name, str(signature), str(constants), architecture, str(options))
         if key not in _COMPILED:
             names = function.arg_names
             types = {n: signature.get(n, "constexpr") for n in names}
@@ -74,7 +76,7 @@ class Machine:
             }
             values = {(names.index(n),): v for n, v in constants.items()}
             source = ASTSource(function, types, values, attributes)
-            target = GPUTarget("cuda", 80, 32)
+            target = GPUTarget("cuda", architecture, 32)
             kernel = triton.compile(source, target=target, options={"num_warps": 4, **options})
             _COMPILED[key] = compile_ptx(kernel.asm["ptx"]), kernel.metadata.shared
         return _COMPILED[key]

@@ -184,10 +184,17 @@ def test_a_trap_ends_the_launch(machine):
         "bar.red.xor.pred %p2, 0, %p1;",
         "shfl.up.b32 %r2, %r1, 1, 0;",
         "atom.global.max.f32 %r2, [%d1], %r1;",
-        "fence.proxy.async;",
+        "fence.proxy.alias;",
         "ld.global.nonsense.b32 %r2, [%d1];",
         "mov.u32 %r2, %smemsize;",
-        "mbarrier.init.shared.b64 [%r1], 1;",
+        "mbarrier.init.shared::cluster.b64 [%r1], 1;",
+        "mbarrier.arrive.noComplete.shared.b64 %d2, [%r1], 1;",
+        "tcgen05.shift.cta_group::1.down [%r1];",
+        "tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r2}, [%r1];",
+        "tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
+        "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+        "{%r2, %r3, %r4, %r5}, %d1, %d2, 1, -1, 1, 0, 0;",
     ],
 )
 def test_what_is_not_known_is_refused(machine, instruction):

@@ -7,22 +7,12 @@ from dataclasses import replace
 import pytest
 
 from lethe_env.vgpu.machine.translation import translate_kernel
-from lethe_env.vgpu.ptx.model import UnsupportedError
 from lethe_env.vgpu.tracking.kernel import tracking_kernel
 
 from ..ptx.corpus import NAMES, load
 
-ASYNCHRONOUS = {"dot_fp16_sm_90", "dot_fp16_sm_100"}
-"""Kernels for units that the virtual GPU refuses."""
 
-
-@pytest.mark.parametrize("name", sorted(ASYNCHRONOUS))
-def test_what_is_refused_is_refused_as_it_is(name):
-    with pytest.raises(UnsupportedError):
-        translate_kernel(load(name)[0])
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - ASYNCHRONOUS))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_kernel_can_be_followed_from_all_its_loads(name):
     kernel, _ = load(name)
     loads = {

@@ -1,0 +1,117 @@
+"""Sixteen bytes of shared memory that a unit reads or writes, with all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .emit import Writer
+from .layout import Context, Site
+from .sectors import CELL_BYTES, LOW_MARK
+from .shadow import shared_marks
+from .values import Value, constant, constants, i32, i64, vector
+from .windows import BARRIER, OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
+
+CHUNK_BYTES = 16
+_CELLS = 4
+"""Cells looked at together; a chunk has as many at least."""
+_DEFINED = int.from_bytes(b"\1" * 8, "little")
+
+
+class Chunks:
+    """The chunks that one operation touches, in the name of the context's current warp."""
+
+    def __init__(self, writer: Writer, context: Value, site: Value) -> None:
+        """Read what all chunks share."""
+        self._writer, self._context, self._site = writer, context, site
+        self._window = writer.field(context, Context, "shared_window")
+        self._size, self._host, self._defined, self._shadow = (
+            writer.read(self._window, Site, name) for name in ("size", "host", "defined", "shadow")
+        )
+        self._marks = shared_marks(writer, context)
+        bits = writer.read(context, Context, "shared_granule_bits")
+        self._granule_bits = writer.resize(bits, "i64")
+
+    def read(self, offset: Value, type_: str) -> Value:
+        """A chunk's bytes as a vector of a type; those of a stray chunk are all ones."""
+        writer = self._writer
+        result = writer.variable(constant(vector("i64", 2), -1))
+        with writer.when(self._fits(offset)):
+            with writer.when(writer.compare("ne", self._defined, 0)):
+                self._check_defined(offset)
+            self._note(offset, writes=False)
+            place = writer.cast("inttoptr", writer.add(self._host, offset), "ptr")
+            writer.store(writer.load(vector("i64", 2), place, 1), result)
+        return writer.cast("bitcast", writer.load(vector("i64", 2), result), type_)
+
+    def write(self, offset: Value, value: Value) -> None:
+        """Set a chunk's bytes; a stray chunk is dropped."""
+        writer = self._writer
+        with writer.when(self._fits(offset)):
+            self.claim(offset, defined=True)
+            place = writer.cast("inttoptr", writer.add(self._host, offset), "ptr")
+            writer.store(value, place, 1)
+
+    def claim(self, offset: Value, defined: bool) -> None:
+        """Note that a chunk is written, or is going to be."""
+        writer = self._writer
+        self._note(offset, writes=True)
+        with writer.when(writer.compare("ne", self._defined, 0)):
+            place = writer.cast("inttoptr", writer.add(self._defined, offset), "ptr")
+            marks = constant(vector("i64", 2), _DEFINED if defined else 0)
+            writer.store(marks, place, 1)
+
+    def _fits(self, offset: Value) -> Value:
+        writer = self._writer
+        end = writer.add(offset, CHUNK_BYTES)
+        fits = writer.compare("ule", end, self._size)
+        with writer.when(writer.invert(fits)):
+            self._report(OUT_OF_BOUNDS, offset, i64(CHUNK_BYTES))
+        return fits
+
+    def _check_defined(self, offset: Value) -> None:
+        writer = self._writer
+        place = writer.cast("inttoptr", writer.add(self._defined, offset), "ptr")
+        found = writer.load(vector("i64", 2), place, 1)
+        bad = writer.compare("ne", found, constant(found.type, _DEFINED))
+        with writer.when(writer.any(bad)):
+            self._report(UNINITIALISED_READ, offset, i64(0))
+
+    def _note(self, offset: Value, writes: bool) -> None:
+        """Mark the cells of a chunk, and report whom nothing orders with this access."""
+        writer = self._writer
+        with writer.when(writer.compare("ne", self._shadow, 0)):
+            cells = writer.binary("lshr", i64(CHUNK_BYTES), self._granule_bits)
+            first = writer.binary("lshr", offset, self._granule_bits)
+            start = writer.add(self._shadow, writer.mul(first, CELL_BYTES))
+            with writer.repeat(writer.shift_right(cells, _CELLS.bit_length() - 1)) as piece:
+                step = writer.mul(piece, CELL_BYTES * _CELLS)
+                place = writer.cast("inttoptr", writer.add(start, step), "ptr")
+                self._note_cells(offset, place, writes)
+
+    def _note_cells(self, offset: Value, place: Value, writes: bool) -> None:
+        writer, words = self._writer, 2 * _CELLS
+        own, several, oldest = (writer.splat(mark, words) for mark in self._marks)
+        old = writer.load(vector("i32", words), place, CELL_BYTES)
+        mark = writer.both(old, LOW_MARK)
+        recent = writer.compare("uge", mark, oldest)
+        foreign = writer.both(recent, writer.compare("ne", mark, own))
+        watched = constants("i1", [int(writes or not k % 2) for k in range(words)])
+        bad = writer.bits(writer.both(foreign, watched))
+        touched = constants("i1", [int(k % 2 != writes) for k in range(words)])
+        new = own if writes else writer.select(foreign, several, own)
+        writer.store(writer.select(touched, new, old), place, CELL_BYTES)
+        with writer.when(writer.compare("ne", bad, 0)):
+            wide = writer.resize(bad, "i32")
+            which = writer.call("i32", "llvm.cttz.i32", wide, constant("i1", 0))
+            other = writer.extract(mark, writer.resize(which, "i64"))
+            self._report(BARRIER, offset, writer.resize(other, "i64"))
+
+    def _report(self, kind: int, offset: Value, other: Value) -> None:
+        writer = self._writer
+        mask = constants("i1", _first_lane())
+        access = Access(writer.splat(offset), mask, self._window, self._site, self._context)
+        report(writer, access, kind, i32(1), other)
+
+
+def _first_lane() -> Sequence[int]:
+    return [1] + [0] * 31

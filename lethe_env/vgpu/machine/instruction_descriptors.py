@@ -1,0 +1,62 @@
+"""What the instruction descriptor of a `tcgen05.mma` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ptx.model import Immediate, Instruction, Kernel, Operand, Register
+
+_FORMATS: Mapping[str, Mapping[int, str]] = {
+    "kind::f16": {0: "f16", 1: "bf16"},
+    "kind::tf32": {2: "tf32"},
+    "kind::f8f6f4": {0: "e4m3", 1: "e5m2"},
+}
+"""What an instruction descriptor calls them."""
+
+_F32_RESULT = 1
+_WIDEST, _TALLEST = 256, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an instruction descriptor says."""
+
+    left: str
+    right: str
+    left_across: bool
+    right_across: bool
+    rows: int
+    columns: int
+
+
+def shape_of(kernel: Kernel, instruction: Instruction) -> Shape | None:
+    """What a product's instruction descriptor says, if that is known and implemented."""
+    value = _constant(kernel, instruction.operands[3])
+    formats = _FORMATS.get(instruction.opcode[3], {})
+    if value is None:
+        return None
+
+    def field(at: int, bits: int) -> int:
+        return (value >> at) & ((1 << bits) - 1)
+
+    left, right = formats.get(field(7, 3)), formats.get(field(10, 3))
+    others = field(0, 4) | field(13, 2) | field(23, 1) | field(29, 3)
+    rows, columns = 16 * field(24, 5), 8 * field(17, 6)
+    fits = rows in (64, _TALLEST) and 8 <= columns <= _WIDEST
+    if others or field(4, 2) != _F32_RESULT or left is None or right is None or not fits:
+        return None
+    return Shape(left, right, bool(field(15, 1)), bool(field(16, 1)), rows, columns)
+
+
+def _constant(kernel: Kernel, operand: Operand) -> int | None:
+    """The value of an operand that one instruction sets to a constant."""
+    if isinstance(operand, Immediate):
+        return operand.value
+    if not isinstance(operand, Register):
+        return None
+    found = [i for i in kernel.body if i.operands and i.operands[0] == operand]
+    match found:
+        case [Instruction(opcode=("mov", _), operands=(_, source), predicate=None)]:
+            return _constant(kernel, source)
+    return None

@@ -1,0 +1,34 @@
+"""`tcgen05`: which function writes which of its instructions."""
+
+from __future__ import annotations
+
+from ..ptx.model import Instruction
+from .lowering import Lowering
+from .tensor_memory import lower_access, lower_alloc, lower_dealloc
+from .tensor_products import lower_commit, lower_tensor_product
+
+_SHAPES = ("32x32b", "16x32bx2")
+_KINDS = ("kind::f16", "kind::tf32", "kind::f8f6f4")
+
+
+def lower_tensor(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `tcgen05`."""
+    match instruction.opcode[1:]:
+        case ("alloc", "cta_group::1", "sync", "aligned", "shared::cta", "b32"):
+            lower_alloc(lowering, instruction)
+        case ("dealloc", "cta_group::1", "sync", "aligned", "b32"):
+            lower_dealloc(lowering, instruction)
+        case ("ld" | "st", "sync", "aligned", shape, _, "b32") if shape in _SHAPES:
+            lower_access(lowering, instruction)
+        case ("mma", "cta_group::1", kind) if kind in _KINDS:
+            lower_tensor_product(lowering, instruction)
+        case ("commit", "cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64"):
+            lower_commit(lowering, instruction)
+        case (
+            ("relinquish_alloc_permit", "cta_group::1", "sync", "aligned")
+            | ("wait::ld" | "wait::st", "sync", "aligned")
+            | ("fence::before_thread_sync" | "fence::after_thread_sync",)
+        ):
+            pass
+        case _:
+            raise lowering.unsupported(instruction)

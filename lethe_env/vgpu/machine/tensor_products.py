@@ -1,0 +1,261 @@
+"""`tcgen05.mma` and `tcgen05.commit`: products that tensor cores make on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..alu.long_sums import FACTORS, ROWS, define_values
+from ..ptx.model import Address, Instruction, Operand
+from . import tiles
+from .dispatch import push
+from .emit import Module, Writer
+from .instruction_descriptors import shape_of
+from .lowering import Lowering, take_operands
+from .memory_ops import address_of
+from .products import Tile, multiply
+from .tensor_memory import cells, check_defined, define, may_access
+from .units import Kind, Operation
+from .values import Value, constant, declared, i32, i64, is_vector
+
+SOURCES = ("f16", "bf16", "tf32", "e4m3", "e5m2")
+"""Types of factors, by their numbers in an `Operation`."""
+
+_WIDEST, _TALLEST = 256, 128
+_LEFT_ACROSS, _RIGHT_ACROSS, _FRESH, _LEFT_IN_TENSOR_MEMORY = 1, 2, 4, 8
+_WORDS = 8
+"""Columns of tensor memory that a sum of 32 bytes takes."""
+
+
+def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `tcgen05.mma`."""
+    target, left, right, _, keep = take_operands(instruction, 5)
+    shape = shape_of(lowering.kernel, instruction)
+    if shape is None or not isinstance(target, Address):
+        raise lowering.unsupported(instruction, "its instruction descriptor")
+    writer = lowering.writer
+    in_memory = isinstance(left, Address)
+    flags = _LEFT_ACROSS * shape.left_across | _RIGHT_ACROSS * shape.right_across
+    flags |= _LEFT_IN_TENSOR_MEMORY * in_memory
+    sources = SOURCES.index(shape.left) | SOURCES.index(shape.right) << 8
+    with _one_lane(lowering, instruction) as lane:
+        fresh = writer.invert(_at(lowering, keep, "i1", lane))
+        fresh = writer.mul(writer.resize(fresh, "i32"), _FRESH)
+        own = push(writer, lowering.context, lowering.fiber, Kind.PRODUCT,
+                   lowering.site(instruction))  # fmt: skip
+        if isinstance(left, Address):
+            factor = writer.resize(_address_at(lowering, left, lane), "i64")
+        else:
+            factor = _at(lowering, left, "i64", lane)
+        fields = {
+            "left": factor,
+            "right": _at(lowering, right, "i64", lane),
+            "target": _address_at(lowering, target, lane),
+            "sources": sources,
+            "flags": writer.either(fresh, flags),
+            "rows": shape.rows,
+            "columns": shape.columns,
+        }
+        for name, value in fields.items():
+            writer.write(own, Operation, name, value)
+        writer.call("void", looker(lowering.module), lowering.context, own)
+
+
+def lower_commit(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `tcgen05.commit`: a barrier learns when what the warp has handed over is done."""
+    (place,) = take_operands(instruction, 1)
+    if not isinstance(place, Address):
+        raise lowering.unsupported(instruction, "its operands")
+    writer = lowering.writer
+    with _one_lane(lowering, instruction) as lane:
+        own = push(writer, lowering.context, lowering.fiber, Kind.ARRIVE,
+                   lowering.site(instruction))  # fmt: skip
+        writer.write(own, Operation, "barrier", _address_at(lowering, place, lane))
+
+
+@contextmanager
+def _one_lane(lowering: Lowering, instruction: Instruction) -> Iterator[Value]:
+    """Code for the first active lane, if there is any; gives it as `i64`."""
+    writer = lowering.writer
+    bits = writer.bits(lowering.registers.active(instruction))
+    with writer.when(writer.compare("ne", bits, 0)):
+        lane = writer.call("i32", "llvm.cttz.i32", bits, constant("i1", 1))
+        yield writer.resize(lane, "i64")
+
+
+def _at(lowering: Lowering, operand: Operand, element: str, lane: Value) -> Value:
+    value = lowering.registers.read(operand, element)
+    return lowering.writer.extract(value, lane) if is_vector(value.type) else value
+
+
+def _address_at(lowering: Lowering, place: Address, lane: Value) -> Value:
+    return lowering.writer.extract(address_of(lowering, place, "i32"), lane)
+
+
+def worker(module: Module, depth: int) -> str:
+    """`product(context, operation)`: a product of factors with so many elements in a row."""
+    names = [name for name in SOURCES if FACTORS[name].depth == depth]
+
+    def build(writer: Writer, context: Value, operation: Value) -> None:
+        job = _Job(writer, context, operation, names, depth)
+        wide = writer.either(job.read_left(), job.read_right())
+        job.multiply(wide)
+        writer.give()
+
+    parameters = declared("ptr context, ptr operation")
+    return module.function(f"unit.product.{depth}", "void", parameters, build)
+
+
+def looker(module: Module) -> str:
+    """`look(context, operation)`: a product may read its factors from when it is handed over."""
+
+    def build(writer: Writer, context: Value, operation: Value) -> None:
+        for depth in sorted({FACTORS[name].depth for name in SOURCES}):
+            names = [name for name in SOURCES if FACTORS[name].depth == depth]
+            _Job(writer, context, operation, names, depth).look()
+        writer.give()
+
+    return module.function("unit.look", "void", declared("ptr context, ptr operation"), build)
+
+
+class _Job:
+    """One product as it is made."""
+
+    def __init__(self, writer: Writer, context: Value, operation: Value,
+                 names: Sequence[str], depth: int) -> None:  # fmt: skip
+        self._writer, self._context, self._operation = writer, context, operation
+        self._names, self._depth = names, depth
+        self._site = writer.read(operation, Operation, "site")
+        self._rows, self._columns = (
+            writer.resize(writer.read(operation, Operation, name), "i64")
+            for name in ("rows", "columns")
+        )
+        self._sources = writer.read(operation, Operation, "sources")
+        self._flags = writer.read(operation, Operation, "flags")
+        self._left = Tile.reserve(writer, _TALLEST, depth)
+        self._right = Tile.reserve(writer, _WIDEST, depth)
+        spread = writer.compare("eq", self._rows, _TALLEST // 2)
+        # Of 64 rows, 16 lie in every quarter of the lanes.
+        self._lane_step = writer.select(spread, i32(2 * ROWS), i32(ROWS))
+
+    def _has(self, flag: int) -> Value:
+        return self._writer.compare("ne", self._writer.both(self._flags, flag), 0)
+
+    def look(self) -> None:
+        """Check the factors in shared memory, as the warp that hands the product over."""
+        writer = self._writer
+        number = writer.both(self._sources, 0xFF)
+        outside = writer.invert(self._has(_LEFT_IN_TENSOR_MEMORY))
+        for name in self._names:
+            own = writer.compare("eq", number, SOURCES.index(name))
+            with writer.when(writer.both(own, outside)):
+                self._read_shared(
+                    name, "left", self._rows, _LEFT_ACROSS, self._left, i64(1), self._rows
+                )
+            with writer.when(own):
+                depth = i64(self._depth)
+                self._read_shared(
+                    name, "right", self._columns, _RIGHT_ACROSS, self._right, depth, i64(1)
+                )
+
+    def read_left(self) -> Value:
+        """Fetch the left factor; whether f32 is too narrow."""
+        writer = self._writer
+        odd = writer.variable(constant("i1", 0))
+        inside = self._has(_LEFT_IN_TENSOR_MEMORY)
+        for name in self._names:
+            number = writer.both(self._sources, 0xFF)
+            with writer.when(writer.compare("eq", number, SOURCES.index(name))):
+                with writer.when(inside):
+                    self._read_tensor_memory(name)
+                with writer.when(writer.invert(inside)):
+                    self._read_shared(name, "left", self._rows, _LEFT_ACROSS, self._left,
+                                      i64(1), self._rows)  # fmt: skip
+                count = writer.mul(self._rows, self._depth)
+                writer.store(self._left.find_exponents(writer, name, count), odd)
+        return writer.load("i1", odd)
+
+    def read_right(self) -> Value:
+        """Fetch the right factor; whether f32 is too narrow."""
+        writer = self._writer
+        odd = writer.variable(constant("i1", 0))
+        for name in self._names:
+            number = writer.shift_right(self._sources, 8)
+            with writer.when(writer.compare("eq", number, SOURCES.index(name))):
+                self._read_shared(name, "right", self._columns, _RIGHT_ACROSS, self._right,
+                                  i64(self._depth), i64(1))  # fmt: skip
+                count = writer.mul(self._columns, self._depth)
+                writer.store(self._right.find_exponents(writer, name, count), odd)
+        return writer.load("i1", odd)
+
+    def _read_shared(self, source: str, side: str, rows: Value, across: int, tile: Tile,
+                     row_step: Value, step: Value) -> None:  # fmt: skip
+        writer = self._writer
+        descriptor = writer.read(self._operation, Operation, side)
+        read = tiles.reader(writer.module, source)
+        writer.call("void", read, self._context, descriptor, swizzle(writer, descriptor),
+                    self._site, i64(0), rows, self._has(across), tile.values, row_step,
+                    step)  # fmt: skip
+
+    def _read_tensor_memory(self, source: str) -> None:
+        writer = self._writer
+        bits = FACTORS[source].bits
+        each = 32 // bits
+        definition = define_values(source, ROWS)
+        address = writer.resize(writer.read(self._operation, Operation, "left"), "i32")
+        row = "<16 x i32>"
+        with writer.repeat(writer.shift_right(self._rows, 4)) as block:
+            own = self._lanes(address, block)
+            with writer.when(self._may_read(own, i64(_WORDS))):
+                start = cells(writer, self._context, own)
+                for word in range(_WORDS):
+                    given = writer.load(row, writer.item(start, "i32", word * _TALLEST), 4)
+                    for part in range(each):
+                        raw = writer.resize(writer.shift_right(given, part * bits), f"i{bits}")
+                        values = tiles.call_definition(writer, definition, [raw], ROWS)
+                        position = writer.mul(self._rows, word * each + part)
+                        position = writer.add(position, writer.mul(block, ROWS))
+                        writer.store(values, writer.item(self._left.values, "i32", position), 4)
+
+    def _lanes(self, address: Value, block: Value) -> Value:
+        """The address of a block of 16 rows."""
+        writer = self._writer
+        lane = writer.mul(writer.resize(block, "i32"), 1 << 16)
+        return writer.add(address, writer.binary("mul", lane, self._lane_step))
+
+    def _may_read(self, address: Value, columns: Value) -> Value:
+        writer = self._writer
+        fine = may_access(writer, self._context, address, columns, self._site)
+        with writer.when(fine):
+            check_defined(writer, self._context, address, columns, self._site)
+        return fine
+
+    def multiply(self, wide: Value) -> None:
+        """Add the product to the target, 16 rows at a time."""
+        writer, context = self._writer, self._context
+        address = writer.read(self._operation, Operation, "target")
+        fresh = self._has(_FRESH)
+        with writer.repeat(writer.shift_right(self._rows, 4)) as block:
+            own = self._lanes(address, block)
+            fine = may_access(writer, context, own, self._columns, self._site)
+            with writer.when(fine):
+                with writer.when(writer.invert(fresh)):
+                    check_defined(writer, context, own, self._columns, self._site)
+                define(writer, context, own, self._columns)
+                first = writer.mul(block, ROWS)
+                part = Tile(*(writer.item(place, "i32", first)
+                              for place in (self._left.values, self._left.exponents)))  # fmt: skip
+                multiply(writer, self._names[0], part, self._right, self._rows, wide,
+                         cells(writer, context, own), self._columns, _TALLEST, fresh)  # fmt: skip
+
+
+def swizzle(writer: Writer, descriptor: Value) -> Value:
+    """Logarithm of the chunks in a row of an atom: modes 2, 4 and 6 are 128, 64 and 32 bytes."""
+    mode = writer.shift_right(descriptor, 62)
+    return writer.select(writer.compare("eq", mode, 0), i64(0), writer.sub(i64(4), mode))
+
+
+def workers(module: Module) -> dict[int, str]:
+    """The functions of all depths, by the number of the left factor's type."""
+    by_depth = {depth: worker(module, depth) for depth in {FACTORS[n].depth for n in SOURCES}}
+    return {k: by_depth[FACTORS[name].depth] for k, name in enumerate(SOURCES)}

@@ -1,0 +1,125 @@
+"""What Triton makes of `tl.dot` for sm_90 and sm_100: the same kernels as on sm_80."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from .matrices import SIZES, product
+
+TYPES = {"fp16": ("f16", torch.float16), "bf16": ("bf16", torch.bfloat16),
+         "fp32": ("tf32", torch.float32), "fp8e5": ("e5m2", torch.float8_e5m2),
+         "fp8e4nv": ("e4m3", torch.float8_e4m3fn)}  # fmt: skip
+
+
+@triton.jit
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+           A_ACROSS: tl.constexpr, B_ACROSS: tl.constexpr):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        if A_ACROSS:
+            x = tl.trans(tl.load(a + k[:, None] * M + rows[None, :]))
+        else:
+            x = tl.load(a + rows[:, None] * K + k[None, :])
+        if B_ACROSS:
+            y = tl.load(b + k[:, None] * N + columns[None, :])
+        else:
+            y = tl.trans(tl.load(b + columns[:, None] * K + k[None, :]))
+        total = tl.dot(x, y, total)
+    tl.store(c + rows[:, None] * N + columns[None, :], total)
+
+
+@triton.jit
+def attention(q, k, v, out, L, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    x = tl.load(q + rows[:, None] * D + d[None, :])
+    largest = tl.full((BM,), -float("inf"), tl.float32)
+    weight = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, D), tl.float32)
+    for start in range(0, L, BN):
+        columns = start + tl.arange(0, BN)
+        scores = tl.dot(x, tl.load(k + columns[None, :] * D + d[:, None])) * 0.18
+        new = tl.maximum(largest, tl.max(scores, 1))
+        p = tl.exp2(scores - new[:, None])
+        keep = tl.exp2(largest - new)
+        weight = weight * keep + tl.sum(p, 1)
+        y = tl.load(v + columns[:, None] * D + d[None, :])
+        total = tl.dot(p.to(y.dtype), y, total * keep[:, None])
+        largest = new
+    tl.store(out + rows[:, None] * D + d[None, :], total / weight[:, None])
+
+
+def compiled(machine, architecture, name, across=(False, True), **options):
+    pointers = {"a": f"*{name}", "b": f"*{name}", "c": "*fp32"}
+    sizes = {"M": "i32", "N": "i32", "K": "i32"}
+    blocks = {"BM": 64, "BN": 32, "BK": 32, "A_ACROSS": across[0], "B_ACROSS": across[1]}
+    return machine.triton(matmul, pointers | sizes, blocks, aligned=tuple(sizes),
+                          architecture=architecture, **options)  # fmt: skip
+
+
+CASES = [(name, across) for name in TYPES for across in ((False, True), (True, False))]
+
+
+@pytest.mark.parametrize("architecture", [90, 100])
+@pytest.mark.parametrize(("name", "across"), CASES)
+def test_products(machine, architecture, name, across):
+    source, kind = TYPES[name]
+    program, shared_bytes = compiled(machine, architecture, name, across)
+    m, n, k = 128, 64, 96
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(s, generator=generator).to(kind) for s in ((m, k), (n, k)))
+    left = a.T.contiguous() if across[0] else a
+    right = b.T.contiguous() if across[1] else b
+    out = torch.empty(m, n)
+    machine.memory.mark_undefined(out)
+    report = machine.run(program, (2, 2), left, right, out, m, n, k, shared_bytes=shared_bytes)
+    assert report.findings == ()
+    short = architecture == 90 and SIZES[source] == 1
+    expected = torch.zeros(m, n)
+    depth = 32 // SIZES[source]
+    for start in range(0, k, depth):
+        piece = slice(start, start + depth)
+        expected = product(a[:, piece], b[:, piece], expected, source, short)
+    assert torch.equal(out, expected)
+    assert report.counts["mma_operations"] >= 2 * m * n * k
+
+
+@pytest.mark.parametrize("architecture", [90, 100])
+def test_attention_agrees_with_sm_80(machine, architecture):
+    """Sums are cut elsewhere, in the 25th bit instead of the 24th, and p is rounded to f16."""
+    generator = torch.Generator().manual_seed(2)
+    q, k, v = (torch.randn(128, 64, generator=generator).half() for _ in range(3))
+    outputs = []
+    for target in (80, architecture):
+        pointers = {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp32", "L": "i32"}
+        blocks = {"BM": 64, "BN": 64, "D": 64}
+        program, size = machine.triton(attention, pointers, blocks, ("L",), architecture=target)
+        out = torch.empty(128, 64)
+        machine.memory.mark_undefined(out)
+        report = machine.run(program, (2,), q, k, v, out, 128, shared_bytes=size)
+        assert report.findings == ()
+        outputs.append(out)
+    assert not torch.equal(*outputs)
+    # A weight is rounded to f16 and may fall on the other side by one unit, 2^-11 of it at most;
+    # the sums' own errors, 2^-24 a term, vanish beside that. Weights add up to one.
+    allowed = 2.0**-11 * v.float().abs().max()
+    assert (outputs[0] - outputs[1]).abs().max() <= allowed
+
+
+def test_a_pipeline_of_many_stages_and_warps(machine):
+    program, shared_bytes = compiled(machine, 100, "fp16", num_warps=8, num_stages=4)
+    a = torch.randn(128, 256, generator=torch.Generator().manual_seed(3)).half()
+    out = torch.empty(128, 128)
+    machine.memory.mark_undefined(out)
+    report = machine.run(program, (2, 4), a, a.T.contiguous(), out, 128, 128, 256,
+                         shared_bytes=shared_bytes)  # fmt: skip
+    expected = torch.zeros(128, 128)
+    for start in range(0, 256, 16):
+        piece = a[:, start : start + 16]
+        expected = product(piece, piece, expected, "f16")
+    assert torch.equal(out, expected)
+    assert report.findings == ()

@@ -1,0 +1,286 @@
+"""`wgmma` and `tcgen05` bit by bit: descriptors, fragments, tensor memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from .matrices import SIZES, TORCH, Matrix, product
+
+THREADS = 128
+ROWS, COLUMNS = 64, 16
+MEMORY_BYTES = 16384
+LANES = np.arange(THREADS)
+
+FILL = "\n".join(
+    f"""
+    ld.global.v4.b32 {{%r2, %r3, %r4, %r5}}, [%d5+{block}];
+    st.shared.v4.b32 [%r6+{block}], {{%r2, %r3, %r4, %r5}};"""
+    for block in range(0, MEMORY_BYTES, 16 * THREADS)
+)
+"""Copies the first parameter to shared memory."""
+HEAD = f"""
+shl.b64 %d4, %d20, 4;
+add.s64 %d5, %d1, %d4;
+shl.b32 %r6, %r1, 4;
+{FILL}
+fence.proxy.async.shared::cta;
+bar.sync 0;
+"""
+
+
+def moderate(source, seed=0):
+    """Elements of moderate size that fill shared memory, and their bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    count = MEMORY_BYTES // SIZES[source]
+    values = torch.randn(count, generator=generator).to(TORCH[source])
+    return values.view(torch.uint8)
+
+
+def results(registers):
+    """The tile `[64, columns]` from registers `[register, thread]` of `wgmma`."""
+    tile = np.zeros((ROWS, 2 * len(registers)), np.uint32)
+    for number, register in enumerate(registers):
+        group, half, odd = number // 4, number // 2 % 2, number % 2
+        row = LANES // 32 * 16 + LANES % 32 // 4 + 8 * half
+        tile[row, 8 * group + LANES % 4 * 2 + odd] = register
+    return torch.from_numpy(tile.view("f4"))
+
+
+def placed(across, width, left=True):
+    """A matrix whose atoms lie apart, one of them begun within an atom where that is possible."""
+    if across:
+        rows = ROWS if left else COLUMNS
+        return Matrix(0 if left else 8192, 1024 * (width != 16) + 384 * (width == 16),
+                      1536 + 512 * (rows == COLUMNS), width, across)  # fmt: skip
+    inner = 32 if width > 32 else 0
+    return Matrix(
+        (0 if left else 9216) + inner, 4096 + 256, 1024 - 512 * (width < 64), width, False
+    )
+
+
+LAYOUTS = [
+    (source, across, width)
+    for source in ("f16", "bf16", "tf32", "e5m2", "e4m3")
+    for across in (False, True)
+    for width in (16, 32, 64, 128)
+    if not across or SIZES[source] == 2
+]
+HOPPER = {16: 0, 128: 1, 64: 2, 32: 3}
+BLACKWELL = {16: 0, 128: 2, 64: 4, 32: 6}
+
+
+def factors(matrices, data, source):
+    """What lies in shared memory where a pair of descriptors points."""
+    left, right = matrices
+    memory = data.numpy()
+    return left.read(memory, ROWS, source), right.read(memory, COLUMNS, source)
+
+
+def wgmma_body(source, matrices, left_registers=False, fresh=False):
+    depth, types = 32 // SIZES[source], f"f32.{source}.{source}"
+    left, right = matrices
+    registers = [f"%r{8 + k}" for k in range(COLUMNS // 2)]
+    starts = "\n".join(f"mov.b32 {name}, {k % 5 * 0x00800000 + 0x3F000000};"
+                       for k, name in enumerate(registers))  # fmt: skip
+    flags = ", 1, 1" + f", {int(left.across)}, {int(right.across)}" * (SIZES[source] == 2)
+    first = "%d6"
+    if left_registers:
+        first = "{%r30, %r31, %r32, %r33}"
+        flags = ", 1, 1" + f", {int(right.across)}" * (SIZES[source] == 2)
+    stores = "\n".join(f"st.global.b32 [%d8+{4 * THREADS * k}], {name};"
+                       for k, name in enumerate(registers))  # fmt: skip
+    loads = "\n".join(f"ld.global.b32 %r{30 + k}, [%d9+{4 * THREADS * k}];" for k in range(4))
+    return f"""
+    {HEAD}
+    add.s64 %d8, %d2, %d21;
+    add.s64 %d9, %d1, %d21;
+    {loads}
+    {starts}
+    mov.b64 %d6, {left.descriptor(HOPPER, 62)};
+    mov.b64 %d7, {right.descriptor(HOPPER, 62)};
+    setp.{"ne" if fresh else "eq"}.u32 %p1, %r1, %r1;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n{COLUMNS}k{depth}.{types} {{{", ".join(registers)}}},
+        {first}, %d7, %p1{flags};
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    {stores}
+    """
+
+
+def starts():
+    """What the accumulators of `wgmma_body` hold."""
+    values = [k % 5 * 0x00800000 + 0x3F000000 for k in range(COLUMNS // 2)]
+    return results(np.repeat(np.array(values, np.uint32)[:, None], THREADS, 1))
+
+
+@pytest.mark.parametrize(("source", "across", "width"), LAYOUTS)
+def test_wgmma(machine, source, across, width):
+    matrices = placed(across, width), placed(across, width, left=False)
+    data = moderate(source)
+    out = torch.zeros(COLUMNS // 2, THREADS, dtype=torch.int32)
+    body = wgmma_body(source, matrices)
+    report = machine.assembled(body, data, out, threads=THREADS, shared_bytes=MEMORY_BYTES)
+    left, right = factors(matrices, data, source)
+    expected = product(left, right, starts(), source, short=SIZES[source] == 1)
+    assert torch.equal(results(out.numpy().view("u4")), expected)
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("source", ["f16", "tf32", "e4m3"])
+def test_wgmma_with_a_factor_in_registers(machine, source):
+    matrices = placed(False, 64), placed(False, 64, left=False)
+    data = moderate(source)
+    out = torch.zeros(COLUMNS // 2, THREADS, dtype=torch.int32)
+    body = wgmma_body(source, matrices, left_registers=True, fresh=True)
+    machine.assembled(body, data, out, threads=THREADS, shared_bytes=MEMORY_BYTES)
+    words = data.numpy()[: 16 * THREADS].view("u4").reshape(4, THREADS)
+    left = np.zeros((ROWS, 8), np.uint32)
+    for number, register in enumerate(words):
+        row = LANES // 32 * 16 + LANES % 32 // 4 + 8 * (number % 2)
+        left[row, LANES % 4 + 4 * (number // 2)] = register
+    left = torch.from_numpy(left.view("u1")).view(TORCH[source])
+    right = matrices[1].read(data.numpy(), COLUMNS, source)
+    zeros = torch.zeros(ROWS, COLUMNS)
+    expected = product(left, right, zeros, source, short=SIZES[source] == 1)
+    assert torch.equal(results(out.numpy().view("u4")), expected)
+
+
+def test_wgmma_of_infinities_and_tiny_numbers(machine):
+    """Bits that f32 products cannot hold take another way to the same model."""
+    matrices = placed(False, 128), placed(False, 128, left=False)
+    random = np.random.default_rng(0)
+    data = torch.from_numpy(random.integers(0, 256, MEMORY_BYTES, dtype=np.uint8))
+    out = torch.zeros(COLUMNS // 2, THREADS, dtype=torch.int32)
+    machine.assembled(
+        wgmma_body("bf16", matrices), data, out, threads=THREADS, shared_bytes=MEMORY_BYTES
+    )
+    left, right = factors(matrices, data, "bf16")
+    expected = product(left, right, starts(), "bf16").view(torch.int32)
+    assert torch.equal(results(out.numpy().view("u4")).view(torch.int32), expected)
+
+
+def tensor_body(source, matrices, rows, steps=2, left_in_memory=False):
+    """`steps` equal products, the first of them fresh, of which the results are stored."""
+    left, right = matrices
+    formats = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1}[source]
+    kind = {"tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4"}.get(source, "f16")
+    shape = 1 << 4 | formats << 7 | formats << 10 | COLUMNS // 8 << 17 | rows // 16 << 24
+    shape |= left.across << 15 | right.across << 16
+    registers = [f"%r{8 + k}" for k in range(COLUMNS)]
+    stores = "\n".join(f"st.global.b32 [%d8+{4 * THREADS * k}], {name};"
+                       for k, name in enumerate(registers))  # fmt: skip
+    loads = "\n".join(f"ld.global.b32 %r{8 + k}, [%d9+{4 * THREADS * k}];" for k in range(8))
+    first, place = "%d6", ""
+    if left_in_memory:
+        first = "[%r30+32]"
+        place = f"""{loads}
+        add.s32 %r33, %r31, 32;
+        tcgen05.st.sync.aligned.32x32b.x8.b32 [%r33], {{{", ".join(registers[:8])}}};
+        tcgen05.wait::st.sync.aligned;"""
+    mark = 1 << 46
+    products = "\n".join(
+        f"@%p2 tcgen05.mma.cta_group::1.kind::{kind} [%r30], {first}, %d7, %r32, %p{3 + (k > 0)};"
+        for k in range(steps)
+    )
+    barrier = MEMORY_BYTES
+    return f"""
+    {HEAD}
+    add.s64 %d8, %d2, %d21;
+    add.s64 %d9, %d1, %d21;
+    setp.lt.u32 %p1, %r1, 32;
+    setp.eq.u32 %p2, %r1, 0;
+    setp.ne.u32 %p3, %r1, %r1;
+    setp.eq.u32 %p4, %r1, %r1;
+    mov.b32 %r34, {barrier};
+    @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r34], 64;
+    bar.sync 0;
+    ld.shared.b32 %r30, [%r34];
+    @%p2 mbarrier.init.shared::cta.b64 [%r34+8], 1;
+    and.b32 %r35, %r1, 96;
+    shl.b32 %r35, %r35, 16;
+    add.s32 %r31, %r30, %r35;
+    {place}
+    bar.sync 0;
+    mov.b64 %d6, {left.descriptor(BLACKWELL, 61) | mark};
+    mov.b64 %d7, {right.descriptor(BLACKWELL, 61) | mark};
+    mov.b32 %r32, {shape};
+    {products}
+    @%p2 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r34+8];
+    mov.b32 %r36, 0;
+    wait:
+    mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r34+8], %r36;
+    @!%p5 bra wait;
+    tcgen05.ld.sync.aligned.32x32b.x{COLUMNS}.b32 {{{", ".join(registers)}}}, [%r31];
+    tcgen05.wait::ld.sync.aligned;
+    bar.sync 0;
+    @%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r30, 64;
+    {stores}
+    """
+
+
+def lanes_of(rows):
+    """The lanes of tensor memory that hold rows."""
+    row = np.arange(rows)
+    return row if rows == 128 else row // 16 * 32 + row % 16
+
+
+@pytest.mark.parametrize(("source", "across", "width"), LAYOUTS)
+def test_products_in_tensor_memory(machine, source, across, width):
+    matrices = placed(across, width), placed(across, width, left=False)
+    data = moderate(source)
+    out = torch.zeros(COLUMNS, THREADS, dtype=torch.int32)
+    report = machine.assembled(
+        tensor_body(source, matrices, ROWS), data, out,
+        threads=THREADS, shared_bytes=MEMORY_BYTES + 16,
+    )  # fmt: skip
+    left, right = factors(matrices, data, source)
+    expected = torch.zeros(ROWS, COLUMNS)
+    for _ in range(2):
+        expected = product(left, right, expected, source)
+    assert torch.equal(out.view(torch.float32).T[lanes_of(ROWS)], expected)
+    undefined = {f.kind for f in report.findings}
+    assert undefined == {"uninitialised_read"}, "half of the lanes hold no row, and are loaded"
+
+
+@pytest.mark.parametrize("source", ["f16", "tf32", "e5m2"])
+def test_a_factor_in_tensor_memory(machine, source):
+    matrices = placed(False, 64), placed(False, 64, left=False)
+    data = moderate(source)
+    out = torch.zeros(COLUMNS, THREADS, dtype=torch.int32)
+    body = tensor_body(source, matrices, 128, left_in_memory=True)
+    report = machine.assembled(body, data, out, threads=THREADS, shared_bytes=MEMORY_BYTES + 16)
+    words = data.numpy()[: 32 * THREADS].view("u4").reshape(8, THREADS).T.copy()
+    left = torch.from_numpy(words.view("u1")).view(TORCH[source])
+    right = matrices[1].read(data.numpy(), COLUMNS, source)
+    expected = torch.zeros(128, COLUMNS)
+    for _ in range(2):
+        expected = product(left, right, expected, source)
+    assert torch.equal(out.view(torch.float32).T, expected)
+    assert report.findings == ()
+
+
+def test_halves_of_a_load_lie_apart(machine):
+    """`16x32bx2` takes 16 lanes of two pieces of columns."""
+    body = """
+    mov.b32 %r34, 0;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r34], 32;
+    ld.shared.b32 %r30, [%r34];
+    add.s32 %r2, %r1, 100;
+    tcgen05.st.sync.aligned.16x32bx2.x2.b32 [%r30], 5, {%r1, %r2};
+    tcgen05.wait::st.sync.aligned;
+    add.s32 %r31, %r30, 5;
+    tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r3}, [%r30], 1;
+    tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r4}, [%r31], 1;
+    tcgen05.wait::ld.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r30, 32;
+    add.s64 %d3, %d1, %d21;
+    st.global.b32 [%d3], %r3;
+    st.global.b32 [%d3+128], %r4;
+    """
+    out = torch.zeros(2, 32, dtype=torch.int32)
+    report = machine.assembled(body, out)
+    low = torch.arange(16)
+    assert torch.equal(out[0], torch.cat([low, low + 100]).int())
+    assert torch.equal(out[1], torch.cat([low + 16, low + 116]).int())
+    assert report.findings == ()
