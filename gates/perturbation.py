@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from .coherence import coherent_error, like_signed
 from .decompositions import decomposition_of
+from .error_sizes import ErrorSize, ErrorSizes, Sizes
 from .float64 import Float64Mode
 from .operations import BACKWARD_STABLE, ELEMENTWISE, EXACT, RANGES, UNFUSED
 from .precision import Precision
@@ -32,12 +33,15 @@ class RoundingMode(Float64Mode):
     Args:
         precision: What the kernel computes in.
         draw: Gives standard normal numbers of a shape, float64: the errors in units of their size.
+        sizes: What an earlier run of the same reference found out about its sums.
     """
 
-    def __init__(self, precision: Precision, draw: Draw) -> None:
+    def __init__(self, precision: Precision, draw: Draw, sizes: ErrorSizes | None = None) -> None:
         super().__init__()
         self._precision = precision
         self._draw = draw
+        self._sizes = ErrorSizes() if sizes is None else sizes
+        self._sizes.rewind()
         self._storage_unit = precision.elementwise_unit
         self._fused = 0
         self.reduction_terms = 1
@@ -110,6 +114,26 @@ class RoundingMode(Float64Mode):
             self.reduction_terms = max(self.reduction_terms, longest)
         if isinstance(terms, int) and terms == 0:
             return out
+        question = (func, tuple(value.shape for value in _flat(out) if value is not None))
+        sizes = self._sizes.of(
+            question, lambda: self._sizes_of(rule, func, args, kwargs, out, terms)
+        )
+        noisy = [
+            value if size is None else self._off_by(value, size.at(value))
+            for value, size in zip(_flat(out), sizes, strict=True)
+        ]
+        return noisy[0] if isinstance(out, Tensor) else tuple(noisy)
+
+    def _sizes_of(
+        self,
+        rule: Reduction,
+        func: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Any,
+        terms: int | Tensor,
+    ) -> Sizes:
+        """Size of the error of each result of a reduction."""
         growth = torch.as_tensor(terms, dtype=torch.float64).sqrt()
         if rule.coordinates:
             growth = growth + max(max(args[0].shape[2:]), max(_flat(out)[0].shape[2:]))
@@ -117,14 +141,16 @@ class RoundingMode(Float64Mode):
         narrowed = self._tensor_core_error(rule, func, args, kwargs, out)
         coherent = self._coherent(rule, func, args, kwargs, out, magnitudes, terms)
         unit = self._precision.accumulate_unit
-        errors = [
-            growth * magnitude.abs() + extra / unit + common if value is not None else None
+        return [
+            ErrorSize.found(
+                growth * magnitude.abs() + extra / unit + common, value, magnitude.abs()
+            )
+            if value is not None
+            else None
             for value, magnitude, extra, common in zip(
                 _flat(out), _flat(magnitudes), narrowed, coherent, strict=True
             )
         ]
-        noisy = [self._off_by(v, e) for v, e in zip(_flat(out), errors, strict=True)]
-        return noisy[0] if isinstance(out, Tensor) else tuple(noisy)
 
     def _coherent(
         self,
@@ -227,19 +253,24 @@ class RoundingMode(Float64Mode):
         """`out` with an error of `error` units of the accumulator, and that of its storage."""
         if error is None or not _is_inexact(out):
             return out
-        size = out.abs()
-        total = self._precision.accumulate_unit * error
-        stored = stored and not self._fused
-        if stored and self._storage_unit > self._precision.accumulate_unit:
-            total = total + self._storage_unit * size
-        total = total + self._precision.underflow(size, stored=stored)
-        total = torch.where(torch.isfinite(total) & torch.isfinite(size), total, 0.0)
+        total = self._total(out.abs(), error, stored=stored and not self._fused)
         if out.is_complex():
             noise = torch.complex(self._draw(out.shape), self._draw(out.shape))
         else:
             noise = self._draw(out.shape)
         noisy = out + total * noise
         return noisy if bounds is None or out.is_complex() else noisy.clamp(*bounds)
+
+    def _total(self, size: Tensor, error: Tensor, *, stored: bool) -> Tensor:
+        """Size of the error of results of magnitude `size`, of their storage too; 0 at non-finite ones."""
+        total = self._precision.accumulate_unit * error
+        if stored and self._storage_unit > self._precision.accumulate_unit:
+            total = total + self._storage_unit * size
+        if self._precision.underflows(size, stored=stored):
+            total = total + self._precision.underflow(size, stored=stored)
+        if _all_finite(total) and _all_finite(size):
+            return total
+        return torch.where(torch.isfinite(total) & torch.isfinite(size), total, 0.0)
 
 
 aten = torch.ops.aten
@@ -271,6 +302,10 @@ def functional_of(func: OpOverload) -> OpOverload | None:
 
 def _is_inexact(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
+
+
+def _all_finite(magnitudes: Tensor) -> bool:
+    return not magnitudes.numel() or bool(magnitudes.amax().isfinite())
 
 
 def _flat(value: Any) -> list[Any]:

@@ -56,6 +56,11 @@ class Precision:
         """Smallest positive number of the dtype with a full mantissa."""
         return torch.finfo(self.dtype).smallest_normal
 
+    def underflows(self, size: Tensor, *, stored: bool) -> bool:
+        """Whether any result of magnitude `size` is below the smallest normal number, but not 0."""
+        smallest = torch.finfo(self._arithmetic(stored)).smallest_normal
+        return bool(((size < smallest) & (size > 0)).any())
+
     def underflow(self, size: Tensor, *, stored: bool) -> Tensor:
         """Absolute error, below the smallest normal number, of results of magnitude `size`.
 
@@ -66,10 +71,13 @@ class Precision:
         Returns:
             float64 tensor of the same shape, zero at normal results and at zero.
         """
-        dtype = self.dtype if stored else torch.float32
+        dtype = self._arithmetic(stored)
         flushed = self.flushes_subnormals and dtype is not torch.float16  # no GPU flushes float16
         error = size if flushed else size.clamp(max=smallest_subnormal(dtype) / 2)
         return torch.where(size < torch.finfo(dtype).smallest_normal, error, 0.0)
+
+    def _arithmetic(self, stored: bool) -> torch.dtype:
+        return self.dtype if stored else torch.float32
 
 
 def smallest_subnormal(dtype: torch.dtype) -> float:

@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from .error_sizes import ErrorSizes
 from .float64 import WIDER, Float64Mode
 from .perturbation import RoundingMode
 from .precision import DEVIATIONS, Precision, smallest_subnormal
@@ -66,11 +67,11 @@ def estimate(run: Run, precision: Precision, *, samples: int = 16, seed: int = 0
     truth = _copies(results)
     draws_random = drawn()
     squares = [torch.zeros(value.shape, dtype=torch.float64) for value in truth]
-    generator = torch.Generator().manual_seed(seed)
-    draw = partial(torch.randn, dtype=torch.float64, generator=generator)
+    draw = partial(_normal, torch.Generator().manual_seed(seed))
+    sizes = ErrorSizes()
     terms, unmodelled = 1, set()
     for _ in range(samples):
-        mode = RoundingMode(precision, draw)
+        mode = RoundingMode(precision, draw, sizes)
         with _same_randomness(seed), mode:
             results = run()
         for total, value, exact in zip(squares, _copies(results), truth, strict=True):
@@ -116,6 +117,11 @@ def allowed(
     floor = smallest_subnormal(dtype) if subnormal else finfo.smallest_normal
     size = torch.where(torch.isfinite(truth), truth.abs(), 0.0).to(torch.float64)
     return DEVIATIONS * deviation + finfo.eps * size + floor
+
+
+def _normal(generator: torch.Generator, shape: torch.Size) -> Tensor:
+    """Standard normal numbers, float64; drawn in float32, which takes a fifth of the time."""
+    return torch.randn(shape, dtype=torch.float32, generator=generator).double()
 
 
 @contextmanager
