@@ -87,8 +87,15 @@ class _WideRun:
     def __call__(self) -> list[torch.Tensor]:
         given = [None if each is None else each.double() for each in self.working.cotangents]
         inputs = [v.double() if is_floating(v) else copy_value(v) for v in self.inputs]
-        result = evaluate(deepcopy(self.module), inputs, given if self.gradients else None)
+        result = evaluate(self._fresh(), inputs, given if self.gradients else None)
         return [tensor for _, tensor in (*result.outputs, *result.gradients)]
+
+    def _fresh(self) -> torch.nn.Module:
+        """The module with a state of its own; large parameters are shared if it only reads them."""
+        if self.working.changes_parameters:
+            return deepcopy(self.module)
+        shared = {id(parameter): parameter for parameter in self.module.parameters()}
+        return deepcopy(self.module, shared)
 
 
 def _without_flushing(

@@ -63,16 +63,19 @@ class Run:
     output_is_view: bool = False
     """Whether an output lies in memory of an input or a parameter."""
     changes_inputs: tuple[int, ...] = ()
+    changes_parameters: bool = False
 
 
 def run_working(probe: Probe, module: torch.nn.Module, inputs: Sequence[Any]) -> Run:
     """Evaluate a module as a user would, in the probe's dtype, and note how it treats memory."""
     own = [copy_value(value) for value in inputs]
+    copy = deepcopy(module)
+    versions = [parameter._version for parameter in copy.parameters()]
     with torch.no_grad():
-        outputs = flatten(deepcopy(module)(*own))
+        outputs = flatten(copy(*own))
     given = cotangents(probe, [tensor for _, tensor in outputs])
     storages = {value.untyped_storage().data_ptr() for value in own if torch.is_tensor(value)}
-    storages |= {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    storages |= {parameter.untyped_storage().data_ptr() for parameter in copy.parameters()}
     changed = tuple(
         index
         for index, (before, after) in enumerate(_tensor_pairs(inputs, own))
@@ -87,6 +90,7 @@ def run_working(probe: Probe, module: torch.nn.Module, inputs: Sequence[Any]) ->
         cotangents=given,
         output_is_view=any(t.untyped_storage().data_ptr() in storages for _, t in outputs),
         changes_inputs=changed,
+        changes_parameters=versions != [each._version for each in copy.parameters()],
     )
 
 

@@ -52,6 +52,28 @@ def _costs_no_compile(probe: Probe, base: dict[str, int]) -> bool:
     return alike and probe.dtype == "float32" and not probe.gradients
 
 
+def scouts(task: Task, probes: Sequence[Probe]) -> tuple[Probe, ...]:
+    """The first probe of each kind of call: a candidate that can run somewhere answers one of them.
+
+    Kinds are the native and the long shape, the base, the first and the last variation of each
+    size, and at the base every dtype and every layout.
+
+    Args:
+        task: the task.
+        probes: everything that is to be asked.
+    """
+    base, long = dict(task.family.base), dict(task.family.long)
+    ends = [{**base, name: each} for name, v in task.family.vary.items() for each in v[:1] + v[-1:]]
+    found: dict[str, Probe] = {}
+    for probe in probes:
+        if probe.mute or probe.timed or probe.gradients:
+            continue
+        if probe.sizes in (base, long, {}, *ends):
+            kind = f"{sorted(probe.sizes.items())} {probe.dtype} {probe.layout}"
+            found.setdefault(kind, probe)
+    return tuple(found.values())
+
+
 def failure(results: Results) -> str:
     """The gate or the trace that settles the verdict, whatever else is asked; empty if none does.
 

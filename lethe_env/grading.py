@@ -37,13 +37,15 @@ from .tasks.model import Task, TaskError
 from .tasks.observation import Fault, Observation
 from .tasks.probe import Probe
 from .tasks.reference import one_line
-from .tasks.shrinking import input_elements
+from .tasks.shrinking import call_units, input_elements
 
 if TYPE_CHECKING:
     from .grader import Grader
 
 NATIVE_BUDGET_ELEMENTS = 1 << 20
 """The native shape is judged where its inputs have at most about a million elements."""
+NATIVE_BUDGET_UNITS = 1 << 22
+"""And where one call takes at most this effort, see `tasks.effort`: its truth takes two seconds."""
 RESTART_LIMIT = 2
 """Processes one candidate may lose before its remaining probes count as failed unseen."""
 
@@ -103,11 +105,15 @@ class Grading:
         with self._timed("oracle"):
             self._check_reference(probes[0])
         try:
+            fault = None if grader.fail_fast else self._runs_nowhere(probes)
+            if fault is not None:
+                return fault, ""
             for stage in order:
                 with self._timed("oracle"):
                     self._derive(stage)
+                left = [p for p in stage if not self.truths[p].error and p not in self.observations]
                 with self._timed("probes"):
-                    fault = self.observe([p for p in stage if not self.truths[p].error])
+                    fault = self.observe(left)
                 if fault is not None:
                     return fault, ""
                 if grader.fail_fast and (reason := self._failure()):
@@ -116,6 +122,26 @@ class Grading:
                 return self._call_each(self._configurations()), ""
         finally:
             self.close()
+
+    def _runs_nowhere(self, probes: Sequence[Probe]) -> Fault | None:
+        """The first exception of a candidate that raises one in every kind of call."""
+        first = None
+        scouts = list(stages.scouts(self.task, probes))
+        random.Random(self.grader.seed).shuffle(scouts)
+        for probe in scouts:
+            with self._timed("oracle"):
+                self._derive([probe])
+            if self.truths[probe].error:
+                continue
+            with self._timed("probes"):
+                fault = self.observe([probe])
+            if fault is not None:
+                return fault
+            fault = self.observations[probe].fault
+            if fault is None or fault.kind != "exception":
+                return None
+            first = first or fault
+        return first
 
     def _failure(self) -> str:
         with self._timed("judge"):
@@ -246,8 +272,10 @@ class Grading:
         return timed_probe(self.task, self.grader.seed, native_fits=self._native_fits())
 
     def _native_fits(self) -> bool:
-        native = input_elements(self.task.source, {}, self.task.origin or self.task.id)
-        return native <= NATIVE_BUDGET_ELEMENTS
+        source, origin = self.task.source, self.task.origin or self.task.id
+        if input_elements(source, {}, origin) > NATIVE_BUDGET_ELEMENTS:
+            return False
+        return call_units(source, {}, origin) <= NATIVE_BUDGET_UNITS
 
     def _request(self, probe: Probe) -> CallRequest:
         return self._requests.of(probe, self.truths[probe])

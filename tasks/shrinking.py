@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .domains import own_inputs
+from .effort import MetaRun, Shapes, meta_run
 from .model import ShapeFamily, TaskError
 from .reference import Reference, load_reference, size_constants
 
@@ -17,8 +18,15 @@ BASE_BUDGET_ELEMENTS = 1 << 16
 """Elements of all inputs together at the base member."""
 OUTPUT_BUDGET_ELEMENTS = 1 << 17
 """Elements of all outputs there: a product of two thin matrices is a large one."""
+BASE_BUDGET_UNITS = 1 << 18
+"""Effort of one call there, see `effort`."""
 LONG_BUDGET_ELEMENTS = 1 << 17
-"""The same at the member with the longest reduction."""
+"""Elements of all inputs at the member with the longest reduction."""
+LONG_BUDGET_UNITS = 1 << 19
+"""Effort of one call there: a long reduction with many weights is worth more."""
+WORTHWHILE = 0.875
+"""A reference that is expensive at every size is not made smaller: each halving of a size has to
+bring the effort below this part of what it was."""
 ROW_BEYOND_BLOCK = 1031
 """A prime above 1,024, the widest block that row-wise kernels commonly take in one piece."""
 LONG_ROW = 4096
@@ -29,15 +37,14 @@ ROW_COUNT = 8
 """What a size that only counts rows is lowered towards while others are lowered to a tile."""
 MINIMUM = 2
 """No size goes below it while another can be lowered: errors of indexing would hide there."""
+VARIED_BUDGET_CALLS = 24
+"""Effort of all variations together, in calls of the base or of a cheap reference."""
 SMALL_COUNT = 3
 """For the constants that only repeat the work."""
-VARIATIONS = (1, 2, 17, 31, 33, 127, 129)
 FIXED_BUDGET_ELEMENTS = 1 << 26
 """Inputs of a reference that has no sizes to lower: beyond this it is not even tried."""
 STEPS_LIMIT = 64
 """Attempts at one member before it is given up."""
-
-Shapes = list[tuple[int, ...]]
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +66,7 @@ def fitted_family(source: str, origin: str) -> ShapeFamily:
     base = _shrink(source, origin, sizes)
     return ShapeFamily(
         base=base,
-        vary={name: _variations(source, origin, base, name) for name in sizes},
+        vary=_variations(source, origin, base),
         long=_long(source, origin, base, sizes),
     )
 
@@ -71,8 +78,14 @@ def input_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:
 
 def output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int | None:
     """Elements of all outputs together, without computing them; `None` if that cannot be told."""
-    shapes = _output_shapes(source, sizes, origin)
-    return None if shapes is None else sum(map(math.prod, shapes))
+    run = _meta_run(source, sizes, origin)
+    return None if run is None else sum(map(math.prod, run.output_shapes))
+
+
+def call_units(source: str, sizes: Mapping[str, int], origin: str) -> int:
+    """Effort of one call, see `effort`; 0 if that cannot be told."""
+    run = _meta_run(source, sizes, origin)
+    return 0 if run is None else run.units
 
 
 def rows_only(source: str, origin: str) -> dict[str, int]:
@@ -104,14 +117,20 @@ def widest_member(
     return dict(base)
 
 
+def _meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | None:
+    return _remembered_meta_run(source, tuple(sorted(sizes.items())), origin)
+
+
+@lru_cache(maxsize=512)
+def _remembered_meta_run(
+    source: str, sizes: tuple[tuple[str, int], ...], origin: str
+) -> MetaRun | None:
+    return meta_run(source, dict(sizes), origin)
+
+
 def _output_shapes(source: str, sizes: Mapping[str, int], origin: str) -> Shapes | None:
-    """`None` of a reference that looks at values: it does not run without them."""
-    reference = load_reference(source, sizes, origin)
-    try:
-        with torch.device("meta"), torch.no_grad():
-            return _leaf_shapes(reference.build()(*own_inputs(reference, 0)))
-    except Exception:  # noqa: BLE001 - whatever it raises, the shapes are unknown
-        return None
+    run = _meta_run(source, sizes, origin)
+    return None if run is None else run.output_shapes
 
 
 def _shapes(reference: Reference) -> Shapes:
@@ -150,19 +169,28 @@ def _shrink(source: str, origin: str, native: Mapping[str, int]) -> dict[str, in
 def _lowered(
     source: str, origin: str, native: Mapping[str, int], floors: Mapping[str, float]
 ) -> dict[str, int]:
-    """Sizes lowered one at a time until inputs and outputs fit the budget."""
+    """Sizes lowered one at a time until inputs, outputs and effort fit the budget."""
     sizes = dict(native)
     for _ in range(STEPS_LIMIT):
-        if _affordable(source, sizes, origin):
+        fits = _fits_memory(source, sizes, origin)
+        units = call_units(source, sizes, origin)
+        if fits and units <= BASE_BUDGET_UNITS:
             break
         smaller = _smaller(source, origin, sizes, floors)
         if smaller is None:
+            break
+        if fits and call_units(source, smaller, origin) > WORTHWHILE * units:
             break
         sizes = smaller
     return sizes
 
 
 def _affordable(source: str, sizes: Mapping[str, int], origin: str) -> bool:
+    fits = _fits_memory(source, sizes, origin)
+    return fits and call_units(source, sizes, origin) <= BASE_BUDGET_UNITS
+
+
+def _fits_memory(source: str, sizes: Mapping[str, int], origin: str) -> bool:
     if input_elements(source, sizes, origin) > BASE_BUDGET_ELEMENTS:
         return False
     return (output_elements(source, sizes, origin) or 0) <= OUTPUT_BUDGET_ELEMENTS
@@ -245,15 +273,28 @@ def _odd(sizes: Mapping[str, int]) -> tuple[dict[str, int], ...]:
     return _moves(sizes, largest, prime) if value >= TILE_BEYOND_BLOCK // 2 else ()
 
 
-def _variations(source: str, origin: str, base: Mapping[str, int], name: str) -> tuple[int, ...]:
-    wanted = {*VARIATIONS, base[name] - 1, base[name] + 1}
-    return tuple(
-        value
-        for value in sorted(wanted)
-        if 1 <= value <= max(2 * base[name], 33)
-        and value != base[name]
-        and _runs(source, {**base, name: value}, origin)
-    )
+def _variations(source: str, origin: str, base: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """For each size the values that it takes alone, each a call of the reference, within a budget.
+
+    The first values of every size come before the further ones of any.
+    """
+    queues = {name: _wanted(value) for name, value in base.items()}
+    kept: dict[str, list[int]] = {name: [] for name in base}
+    left = VARIED_BUDGET_CALLS * max(BASE_BUDGET_UNITS, call_units(source, base, origin))
+    for turn in range(max(map(len, queues.values()))):
+        for name, queue in queues.items():
+            for value in queue[turn : turn + 1]:
+                units = call_units(source, {**base, name: value}, origin)
+                if units <= left and _runs(source, {**base, name: value}, origin):
+                    kept[name].append(value)
+                    left -= units
+    return {name: tuple(sorted(values)) for name, values in kept.items()}
+
+
+def _wanted(value: int) -> list[int]:
+    """Values beside a base value, the most telling first: one, beyond a block, around a block."""
+    wanted = dict.fromkeys((1, 33, value + 1, value - 1, 17, 31, 2, 129, 127))
+    return [each for each in wanted if 1 <= each <= max(2 * value, 33) and each != value]
 
 
 def _long(
@@ -276,8 +317,10 @@ def _long(
 
 def _fits(source: str, origin: str, member: Mapping[str, int], name: str) -> bool:
     longer = {**member, name: member[name] * 2 + 1}
-    return longer[name] <= 2 * LONG_ROW and (
-        input_elements(source, longer, origin) <= LONG_BUDGET_ELEMENTS
+    return (
+        longer[name] <= 2 * LONG_ROW
+        and input_elements(source, longer, origin) <= LONG_BUDGET_ELEMENTS
+        and call_units(source, longer, origin) <= LONG_BUDGET_UNITS
     )
 
 

@@ -21,8 +21,13 @@ from ..tasks.domains import own_inputs
 from ..tasks.kernelbench_folder import foreign_task
 from ..tasks.model import Task, TaskError
 from ..tasks.reference import Reference, load_reference, one_line
+from ..tasks.shrinking import call_units
 from .classification import Trace, op_class_of
 from .row import digest
+
+EFFORT_LIMIT_UNITS = 1 << 21
+"""Effort of one call at the base shape beyond which a reference is too large to be judged against:
+each of some seventy truths would take a second and more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,12 @@ def prepare(source: str) -> Prepared:
         inputs = own_inputs(reference, 0)
         if not any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in inputs):
             return Prepared(problem="the reference takes no floating-point tensor to perturb")
+        units = call_units(source, task.family.base, origin)
+        if units > EFFORT_LIMIT_UNITS:
+            problem = (
+                f"the reference is too large: {units:,} units of effort a call at its smallest"
+            )
+            return Prepared(problem=f"{problem}, the limit is {EFFORT_LIMIT_UNITS:,}")
         return Prepared(
             task=task,
             op_class=_op_class(reference, inputs),

@@ -1,0 +1,88 @@
+"""Effort: what one call of a reference costs here, counted without computing anything.
+
+The unit is one number written by one operation, which the rounding model, at some twenty runs a
+call, takes about half a microsecond for. Everything else is measured against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from .domains import own_inputs
+from .reference import load_reference
+
+OPERATION_UNITS = 4096
+"""Of an operation, however small: a tenth of a millisecond in the dispatcher, each time."""
+PRODUCTS_PER_UNIT = 64
+"""Multiplications with an addition that take as long as one unit."""
+PARAMETERS_PER_UNIT = 16
+"""Parameters that are drawn, cast and copied in that time."""
+
+Shapes = list[tuple[int, ...]]
+
+
+class MetaRun(NamedTuple):
+    """What is known of one call of a reference from its shapes alone."""
+
+    output_shapes: Shapes
+    units: int
+    """Effort of the call."""
+
+
+def meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | None:
+    """Call the reference at one member of its family on tensors without values.
+
+    Returns:
+        `None` of a reference that looks at values: it does not run without them.
+    """
+    reference = load_reference(source, sizes, origin)
+    count = _Count()
+    try:
+        with torch.device("meta"), torch.no_grad():
+            module, inputs = reference.build(), own_inputs(reference, 0)
+            with count:
+                output = module(*inputs)
+    except Exception:  # noqa: BLE001 - whatever it raises, the shapes are unknown
+        return None
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return MetaRun(_leaf_shapes(output), count.units + parameters // PARAMETERS_PER_UNIT)
+
+
+class _Count(TorchDispatchMode):
+    """Adds up the effort of every operation but views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.units = 0
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return out
+        self.units += OPERATION_UNITS + sum(leaf.numel() for leaf in _leaves(out))
+        operations = flop_registry.get(func._overloadpacket)
+        if operations is not None:
+            flops = operations(*args, **(kwargs or {}), out_val=out)
+            self.units += flops // (2 * PRODUCTS_PER_UNIT)
+        return out
+
+
+def _leaves(output: Any) -> list[torch.Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _leaf_shapes(output: Any) -> Shapes:
+    return [tuple(leaf.shape) for leaf in _leaves(output)]
