@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..tasks.families import NON_FINITE
 from ..tasks.inputs import draw_inputs, dtype_named
@@ -92,10 +93,9 @@ class _WideRun:
 
     def _fresh(self) -> torch.nn.Module:
         """The module with a state of its own; large parameters are shared if it only reads them."""
-        if self.working.changes_parameters:
-            return deepcopy(self.module)
-        shared = {id(parameter): parameter for parameter in self.module.parameters()}
-        return deepcopy(self.module, shared)
+        parameters = () if self.working.changes_parameters else self.module.parameters()
+        with _disable_current_modes():  # which would make another dtype of plain tensors
+            return deepcopy(self.module, {id(parameter): parameter for parameter in parameters})
 
 
 def _without_flushing(

@@ -262,7 +262,7 @@ class RoundingMode(Float64Mode):
         return noisy if bounds is None or out.is_complex() else noisy.clamp(*bounds)
 
     def _total(self, size: Tensor, error: Tensor, *, stored: bool) -> Tensor:
-        """Size of the error of results of magnitude `size` and of their storage; 0 if non-finite."""
+        """Size of the error of results of magnitude `size` and of its storage; 0 if not finite."""
         total = self._precision.accumulate_unit * error
         if stored and self._storage_unit > self._precision.accumulate_unit:
             total = total + self._storage_unit * size

@@ -48,6 +48,12 @@ def test_a_reference_becomes_a_task_at_sizes_that_fit():
     [
         ("def broken(:", "the reference does not run: "),
         ("x = 1", "defines no Model"),
+        (
+            GOOD.replace(
+                "torch.softmax(x, -1)", "x.cumsum(-1)[:, -1:] + torch.rand(1 << 22)"
+            ).replace("* mask", ""),
+            "too large",
+        ),
         ("import a_package_that_nobody_has", "ModuleNotFoundError"),
         (GOOD.replace("torch.softmax(x, -1)", "x.nonsense()"), "no attribute 'nonsense'"),
         (INTEGERS, "no floating-point tensor"),

@@ -115,3 +115,26 @@ def test_a_truth_comes_back_from_the_disk_as_it_was(tmp_path):
     file.write_bytes(b"torn")
     mended = Oracle(cache_directory=tmp_path).truth(task, probe, tf32=False)
     assert torch.equal(mended.outputs[0].charged, first.outputs[0].charged)
+
+
+@pytest.mark.parametrize("state", ["weight", "total"])
+def test_a_reference_that_changes_its_state_starts_every_run_afresh(make_task, state):
+    """Parameters that a run only reads are shared between runs, others are not."""
+    text = source("self.step(x)").replace(
+        "    def forward",
+        f"""    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(n), requires_grad=False)
+        self.total = torch.ones(n)
+    def step(self, x):
+        out = x * self.weight + self.total
+        self.{state} += 1000
+        return out
+    def forward""",
+    )
+    task = make_task(text, family=ShapeFamily(base={"n": 33}))
+    truth = truth_of(task, values="zeros")
+    assert not truth.error
+    (tensor,) = truth.outputs
+    assert (tensor.values == 1).all()
+    assert (tensor.allowed < 1e-5).all()

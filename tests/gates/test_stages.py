@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lethe_env.gates import battery
-from lethe_env.gates.stages import divide
+from lethe_env.gates.stages import divide, scouts
 from lethe_env.gates.verdict import Status
 from lethe_env.grader import Grader
 from lethe_env.grading import Grading
 from lethe_env.kernels.controls import HONEST, RED_TEAM
 from lethe_env.tasks.catalog import suite
+from lethe_env.tasks.model import ShapeFamily
 
 CONTROLS = {control.name: control for control in (*HONEST, *RED_TEAM)}
 CHEAP = ("relu", "unwritten_output", "nan_swallow_relu", "subnormal_flush", "fp32_only_correct")
@@ -32,8 +35,10 @@ def counted(monkeypatch):
 
     def grade(grader: Grader, name: str, *, fail_fast: bool):
         Counting.probes = 0
-        control = CONTROLS[name]
         monkeypatch.setattr(grader, "fail_fast", fail_fast)
+        if name not in CONTROLS:
+            return grader.grade("elementwise/relu", name), Counting.probes
+        control = CONTROLS[name]
         return grader.grade(control.task, control.source()), Counting.probes
 
     return grade
@@ -47,6 +52,40 @@ def test_the_stages_hold_every_probe_once(task):
     assert len(divided) == len(probes)
     assert set(divided) == set(probes)
     assert len(stages[0]) < len(probes) / 2
+
+
+def test_scouts_go_to_every_kind_of_call():
+    family = ShapeFamily(base={"rows": 5, "width": 37}, vary={"rows": (1, 2, 3)}, long={"rows": 99})
+    task = replace(suite()["softmax/softmax"], family=family)
+    found = scouts(task, battery.plan(task, 0))
+    assert {probe.dtype for probe in found} == {"float32", "float16", "bfloat16"}
+    assert {probe.layout for probe in found} == {"contiguous", "transposed", "offset", "expanded"}
+    rows = {probe.sizes.get("rows") for probe in found}
+    assert rows == {None, 1, 3, 5, 99}
+    assert len(found) < 12
+
+
+NOWHERE = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        raise RuntimeError("nobody defined BLOCK")
+"""
+SOMEWHERE = NOWHERE.replace(
+    "raise", "if x.dtype == torch.bfloat16:\n            return x\n        raise"
+)
+
+
+@pytest.mark.parametrize(("source", "everything"), [(NOWHERE, False), (SOMEWHERE, True)])
+def test_a_candidate_that_runs_nowhere_is_not_asked_everything(
+    interpreter, counted, source, everything
+):
+    verdict, asked = counted(interpreter, source, fail_fast=False)
+    assert not verdict.passed
+    assert not verdict.errored
+    assert "nobody defined BLOCK" in " ".join(finding.reason for finding in verdict.findings)
+    assert (verdict.fault == "") == everything
+    assert (asked > 40) == everything
 
 
 @pytest.mark.parametrize("name", CHEAP)

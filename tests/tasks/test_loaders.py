@@ -8,7 +8,10 @@ from lethe_env.tasks.catalog import find_task, load_tasks, suite, task_loaders
 from lethe_env.tasks.model import TaskError
 from lethe_env.tasks.shrinking import (
     BASE_BUDGET_ELEMENTS,
+    BASE_BUDGET_UNITS,
     OUTPUT_BUDGET_ELEMENTS,
+    VARIED_BUDGET_CALLS,
+    call_units,
     fitted_family,
     input_elements,
     output_elements,
@@ -70,6 +73,36 @@ def test_a_foreign_module_is_shrunk_to_the_budget_and_still_runs(source):
     assert input_elements(source, family.base, "test") <= 2 * BASE_BUDGET_ELEMENTS
     assert input_elements(source, {}, "test") > 100 * BASE_BUDGET_ELEMENTS
     assert len(family.variants()) >= 5
+
+
+DEEP = SOFTMAX.replace("torch.softmax(x, dim=1)", "self.run(x)").replace(
+    "    def forward",
+    """    def run(self, x):
+        for _ in range(40):
+            x = torch.tanh(x) + x
+        return x
+
+    def forward""",
+)
+"""Eighty operations on every element."""
+
+
+def test_an_expensive_reference_gets_smaller_shapes_and_fewer_variations():
+    deep, plain = fitted_family(DEEP, "deep"), fitted_family(SOFTMAX, "plain")
+    assert input_elements(DEEP, deep.base, "deep") < input_elements(SOFTMAX, plain.base, "plain")
+    assert max(deep.base.values()) > 128
+    assert all(1 in values for values in deep.vary.values())
+    together = sum(call_units(DEEP, sizes, "deep") for sizes in deep.variants())
+    base = call_units(DEEP, deep.base, "deep")
+    assert together <= VARIED_BUDGET_CALLS * max(base, BASE_BUDGET_UNITS)
+
+
+def test_sizes_that_do_not_carry_the_cost_are_left_alone():
+    costly = SOFTMAX.replace(
+        "super().__init__()",
+        "super().__init__(); self.weight = torch.nn.Parameter(torch.zeros(1 << 23))",
+    )
+    assert fitted_family(costly, "costly").base == fitted_family(SOFTMAX, "plain").base
 
 
 def test_one_dimension_stays_beyond_a_block_and_is_prime():

@@ -1,0 +1,50 @@
+"""Effort: counted without computing, in proportion to what a call costs."""
+
+from __future__ import annotations
+
+from lethe_env.tasks.effort import OPERATION_UNITS, PRODUCTS_PER_UNIT, meta_run
+
+SOURCE = """
+import torch
+rows, width, out = 64, 128, 256
+class Model(torch.nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, out, bias=False)
+    def forward(self, x):
+        return BODY
+def get_inputs():
+    return [torch.randn(rows, width)]
+def get_init_inputs():
+    return [width, out]
+"""
+
+
+def units(body: str, **sizes: int) -> int:
+    run = meta_run(SOURCE.replace("BODY", body), sizes, "test")
+    assert run is not None
+    return run.units
+
+
+def test_an_operation_counts_what_it_writes_and_a_view_counts_nothing():
+    weights = units("x")
+    assert units("x.t().reshape(2, -1).relu()") >= weights + OPERATION_UNITS + 64 * 128
+    assert units("x.t()") == weights
+    assert units("x.relu()", rows=128) - units("x.relu()") == 64 * 128
+
+
+def test_products_count_by_their_multiplications():
+    one, two = units("self.linear(x)"), units("self.linear(x)", rows=128)
+    assert two - one == 64 * 256 + 64 * 128 * 256 // PRODUCTS_PER_UNIT
+
+
+def test_shapes_come_with_it_and_a_reference_that_looks_at_values_has_none():
+    assert meta_run(SOURCE.replace("BODY", "(x, x.sum(0))"), {}, "t").output_shapes == [
+        (64, 128),
+        (128,),
+    ]
+    assert meta_run(SOURCE.replace("BODY", "x * x.sum().item()"), {}, "t") is None
+
+
+def test_nothing_is_allocated():
+    assert units("x.relu()", rows=1 << 40) > 1 << 46
