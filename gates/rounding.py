@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..tasks.randomness import seed_generators
 from .error_sizes import ErrorSizes
 from .float64 import WIDER, Float64Mode
 from .perturbation import RoundingMode
@@ -128,7 +129,7 @@ def _normal(generator: torch.Generator, shape: torch.Size) -> Tensor:
 def _same_randomness(seed: int) -> Iterator[Callable[[], bool]]:
     """Seed PyTorch's generator for a while; yields whether it was used since."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_generators(seed)
         before = torch.get_rng_state()
         after = []
         yield lambda: not torch.equal(before, after[0])

@@ -67,6 +67,7 @@ class Requests:
                 noise_seed=probe.seed if probe.weights == "noised" else None,
                 weights={name: tensor.detach().clone() for name, tensor in tensors.items()},
                 buffers=frozenset(buffers),
+                by_shape=self._task.weights_by_shape,
                 replace=probe.weights in ("replaced", "corrupted"),
             )
         return self._models[key]

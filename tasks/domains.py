@@ -10,6 +10,7 @@ import torch
 
 from .families import DOMAINS, draw_values
 from .model import Task, TaskError
+from .randomness import seed_generators
 from .reference import Reference, one_line, task_reference
 
 SAMPLES = 3
@@ -29,7 +30,7 @@ def own_inputs(reference: Reference, seed: int) -> list[Any]:
         TaskError: `get_inputs` fails.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_generators(seed)
         try:
             return list(reference.get_inputs())
         except Exception as error:

@@ -77,6 +77,9 @@ class Task:
     """Whether vector-Jacobian products of inputs and parameters are part of the contract."""
     allow_tf32: bool = False
     """Whether matrix products of float32 inputs may round those inputs to TF32."""
+    weights_by_shape: bool = False
+    """Whether a candidate is given the reference's weights by shape too where no name fits and the
+    shape is that of one tensor alone: a rule of some corpora, not of KernelBench."""
     origin: str = ""
     """Where the source was read from: a path, or a table and row."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .model import Task, TaskError
+from .randomness import seed_generators
 
 CONSTRUCTOR_SEED = 42
 """KernelBench seeds both constructors with 42 (`eval.py`, `seed_num=42`)."""
@@ -32,7 +33,7 @@ class Reference:
             TaskError: `get_init_inputs` fails.
         """
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(CONSTRUCTOR_SEED)
+            seed_generators(CONSTRUCTOR_SEED)
             try:
                 return list(self.get_init_inputs())
             except Exception as error:
@@ -48,7 +49,7 @@ class Reference:
         """
         arguments = self.init_inputs()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(CONSTRUCTOR_SEED)
+            seed_generators(CONSTRUCTOR_SEED)
             try:
                 return self.model_class(*arguments)
             except Exception as error:

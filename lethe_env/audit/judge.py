@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..cell.policy import SOURCE_CHARACTERS
 from ..service.jobs import Job, Verifier
@@ -51,7 +51,8 @@ class Judge:
             return Judged(outcomes.undecided(row, stage, prepared.problem, prepared))
         if reason := artifact_before(row):
             return Judged(outcomes.undecided(row, Stage.ARTIFACT, reason, prepared))
-        (verdict,) = self._verifier.grade_many([Job(prepared.task, row.candidate)])
+        task = replace(prepared.task, weights_by_shape=row.weights_by_shape)
+        (verdict,) = self._verifier.grade_many([Job(task, row.candidate)])
         outcome = outcomes.judged(row, prepared, verdict, time.perf_counter() - started)
         return Judged(outcome, verdict.dumps() if outcome.stage is Stage.GATED else "")
 

@@ -114,6 +114,9 @@ def read_llmkernel(folder: Path, references: Path) -> Iterator[Item]:
     evaluation names another file, or the numbers differ, nothing is known of the pairs that
     cannot be right, and they are left out.
 
+    The source system gives a candidate the reference's weights by name or, failing that, by a shape
+    that is unique on both sides, so candidates are judged with weights matched in that way.
+
     Raises:
         CorpusError: the folder holds no results.
     """
@@ -154,6 +157,7 @@ def _evaluation(path: Path, code: str) -> dict[str, Any] | str:
         "recorded_verdict": Recorded.ACCEPTED if accepted else Recorded.REJECTED,
         "recorded_reason": "" if accepted else _last_lines(str(data.get("message", ""))),
         "recorded_speedup": speedup if isinstance(speedup, float | int) else None,
+        "weights_by_shape": True,
     }
 
 

@@ -47,6 +47,8 @@ class Row:
     recorded_reason: str = ""
     """The source system's own words on a rejection."""
     recorded_speedup: float | None = None
+    weights_by_shape: bool = False
+    """Whether the source system gives candidates the reference's weights by shape, see `Task`."""
     origin: str = ""
     """Where the row was found: file and line, or file and row."""
 

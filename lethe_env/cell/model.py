@@ -64,6 +64,7 @@ class Construction:
     noise_seed: int | None
     weights: Mapping[str, torch.Tensor]
     buffers: frozenset[str]
+    by_shape: bool
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any], tensors: list[torch.Tensor]) -> Construction:
@@ -76,6 +77,7 @@ class Construction:
             noise_seed=message["noise_seed"],
             weights=decode(message["weights"], tensors),
             buffers=frozenset(message["buffers"]),
+            by_shape=message["by_shape"],
         )
 
 
@@ -97,7 +99,7 @@ def prepare(plan: Construction, instance: Any) -> BuiltModel:
     if isinstance(instance, torch.nn.Module):
         if plan.noise_seed is not None:
             noise_constants(_tensors_of(instance), plan.noise_seed)
-        matched = copy_weights(instance, plan.weights, plan.buffers)
+        matched = copy_weights(instance, plan.weights, plan.buffers, by_shape=plan.by_shape)
         instance._apply(lambda t: t.to(plan.dtype) if t.is_floating_point() else t)
     return BuiltModel(instance, matched)
 

@@ -58,6 +58,8 @@ class ModelRequest:
     """The reference's parameters and buffers by name, after the same construction."""
     buffers: frozenset[str] = frozenset()
     """Names in `weights` that are buffers: they are copied where they fit and never required."""
+    by_shape: bool = False
+    """Whether a tensor finds its place by a shape that only it has, where no name fits."""
     replace: bool = False
     """Whether a call counts only if every reference parameter found its place. If one did not,
     nothing is called and the observation says so."""
@@ -83,6 +85,7 @@ class ModelRequest:
             "noise_seed": self.noise_seed,
             "weights": encode({k: v.detach() for k, v in self.weights.items()}, tensors),
             "buffers": sorted(self.buffers),
+            "by_shape": self.by_shape,
         }
 
 

@@ -1,42 +1,65 @@
-"""Giving a candidate the reference's weights: by name, never by shape alone."""
+"""Giving a candidate the reference's weights: by name, and by shape where a corpus does so."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 
 import torch
 
+Tensors = Mapping[str, torch.Tensor]
+
 
 def copy_weights(
-    model: torch.nn.Module, weights: Mapping[str, torch.Tensor], buffers: frozenset[str]
+    model: torch.nn.Module, weights: Tensors, buffers: frozenset[str], *, by_shape: bool = False
 ) -> bool:
-    """Copy the reference's values to the candidate's tensors of the same name.
+    """Copy the reference's values to the candidate's tensors.
 
-    Shapes must be equal, or one must come from the other by merging neighbouring dimensions. Two
-    shapes that merely have the same element count are likely a transposition; copying into one
-    would scramble it, so it counts as not matched.
+    Names must be equal, and shapes too, or one must come from the other by merging neighbouring
+    dimensions. Two shapes that merely have the same element count are likely a transposition;
+    copying into one would scramble it, so it counts as not matched.
 
     Args:
         model: the candidate's module; its tensors are overwritten in place.
         weights: the reference's parameters and buffers by name.
         buffers: the names in `weights` that are buffers.
+        by_shape: whether tensors without a partner of that kind find one by their shape, if each
+            is the only one of it that is left.
 
     Returns:
         Whether every reference parameter found a place.
     """
     own = dict(model.named_parameters(remove_duplicate=False))
     own |= dict(model.named_buffers(remove_duplicate=False))
-    matched = True
+    places = {
+        name: name
+        for name, value in weights.items()
+        if name in own and is_reshaping(value.shape, own[name].shape)
+    }
+    if by_shape:
+        places |= _alone_of_their_shape(
+            {name: value for name, value in weights.items() if name not in places},
+            {name: value for name, value in own.items() if name not in places},
+        )
     with torch.no_grad():
-        for name, value in weights.items():
-            target = own.get(name)
-            if target is not None and is_reshaping(value.shape, target.shape):
-                target.copy_(value.reshape(target.shape))
-            elif name not in buffers:
-                matched = False
-    return matched
+        for name, place in places.items():
+            own[place].copy_(weights[name].reshape(own[place].shape))
+    return all(name in places or name in buffers for name in weights)
+
+
+def _alone_of_their_shape(weights: Tensors, own: Tensors) -> dict[str, str]:
+    """For each reference tensor the only candidate tensor of its shape, if it is the only one."""
+    counts = Counter(tuple(value.shape) for value in weights.values())
+    places: dict[tuple[int, ...], list[str]] = {}
+    for name, value in own.items():
+        places.setdefault(tuple(value.shape), []).append(name)
+    return {
+        name: found[0]
+        for name, value in weights.items()
+        if len(found := places.get(tuple(value.shape), [])) == 1 and counts[tuple(value.shape)] == 1
+    }
 
 
 def is_reshaping(first: Sequence[int], second: Sequence[int]) -> bool:

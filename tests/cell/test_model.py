@@ -201,3 +201,31 @@ def test_an_output_of_another_shape_is_said_before_backward(model_of, call):
     observation = call(cell, torch.ones(2), requires_grad=(True,), cotangents=(torch.ones(3),))
     assert observation.fault.kind == "protocol"
     assert "(2,)" in observation.fault.message and "(3,)" in observation.fault.message
+
+
+PAIR = """
+def __init__(self):
+    super().__init__()
+    self.kernel = torch.nn.Parameter(torch.randn(4, 3))
+    self.shift = torch.nn.Parameter(torch.randn(4))
+    self.scale = torch.nn.Parameter(torch.ones(4))
+def forward(self, x):
+    return self.scale * (x @ self.kernel.T) + self.shift
+"""
+
+
+@pytest.mark.parametrize("by_shape", [False, True])
+def test_a_corpus_may_match_weights_by_a_shape_that_is_unique(model_of, call, by_shape):
+    weights = {"linear.weight": torch.full((4, 3), 2.0), "scale": torch.full((4,), 5.0)}
+    weights["linear.bias"] = torch.full((4,), 7.0)
+    request = ModelRequest(weights=weights, by_shape=by_shape, seed=3)
+    seen = call(model_of(PAIR), torch.ones(1, 3), model=request)
+    (output,) = seen.outputs
+    assert seen.weights_matched == by_shape
+    assert (output.data.tolist() == [[5.0 * 6.0 + 7.0] * 4]) == by_shape
+
+
+def test_equal_shapes_are_never_told_apart(model_of, call):
+    weights = {"gamma": torch.full((4,), 5.0), "beta": torch.full((4,), 7.0)}
+    request = ModelRequest(weights=weights, by_shape=True, replace=True)
+    assert not call(model_of(PAIR), torch.ones(1, 3), model=request).weights_matched
