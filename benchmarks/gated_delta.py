@@ -133,7 +133,11 @@ MEMBERS = {"LA": "", "GLA": "g", "SSD": "s", "KDA": "gβ", "GDN": "gbw"}
 
 
 class TinyMixer(torch.nn.Module):
-    """Embedding, one layer of the family, and a read-out: what followed this token last time?"""
+    """Embedding, one layer of the family, and a read-out: what followed this token last time?
+
+    Keys and erase gates are those of the token before, so that a state binds a token to what
+    follows it; no layer of the family could answer otherwise.
+    """
 
     def __init__(self, member: str, vocabulary: int = 16, heads: int = 2, width: int = 16) -> None:
         super().__init__()
@@ -147,6 +151,7 @@ class TinyMixer(torch.nn.Module):
         x = self.embedding(tokens)
         shape = (*tokens.shape, self.heads, self.width)
         q, k, v, g, b, w = (part.reshape(shape) for part in self.projection(x).chunk(6, dim=-1))
+        k, b = (torch.nn.functional.pad(x, (0, 0, 0, 0, 1, -1)) for x in (k, b))
         q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
         g, b, w = torch.nn.functional.logsigmoid(4 + g), b.sigmoid(), w.sigmoid()
         beta = b[..., 0] if "β" in self.gates else None
@@ -163,23 +168,27 @@ class TinyMixer(torch.nn.Module):
 @app.command()
 def train(
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 300,
-    length: Annotated[int, typer.Option(help="Tokens of a sequence.")] = 32,
+    vocabulary: Annotated[int, typer.Option(help="Tokens; each sequence has each twice.")] = 40,
 ) -> None:
-    """Train a tiny model with every member on recalling what followed a token, and print losses."""
+    """Train a tiny model with every member on recalling what followed a token, and print losses.
+
+    A sequence is a permutation of the vocabulary, twice, in chunks of 64 tokens; guessing costs
+    log(vocabulary).
+    """
     use_virtual_gpu_without_gpu()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     table = Table("member", "first loss", "last loss", "all finite")
     for member in MEMBERS:
         torch.manual_seed(0)
-        model = TinyMixer(member).to(device)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        model = TinyMixer(member, vocabulary).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         losses, finite = [], True
         for step in range(steps):
-            half = torch.randint(0, 16, (2, length // 2 + 1))
+            half = torch.stack([torch.randperm(vocabulary) for _ in range(4)])
             tokens = torch.cat([half, half], 1).to(device)
-            logits = model(tokens[:, :-1])
+            logits = model(tokens[:, :-1])[:, vocabulary:]
             loss = torch.nn.functional.cross_entropy(
-                logits[:, length // 2 :].flatten(0, 1), tokens[:, length // 2 + 1 :].flatten()
+                logits.flatten(0, 1), tokens[:, vocabulary + 1 :].flatten()
             )
             optimizer.zero_grad()
             loss.backward()

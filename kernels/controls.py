@@ -45,6 +45,10 @@ def _expert(name: str, task: str, folder: str, *modules: str) -> Control:
     return replace(_honest(name, task), library=library)
 
 
+def _member(name: str, *modules: str) -> Control:
+    return _expert(name, f"recurrence/{name}", "gated_delta", *modules)
+
+
 def _red(name: str, task: str, trick: str, *caught_by: str) -> Control:
     path = _HERE / "red_team" / f"{name}.py"
     return Control(name, task, path, caught_by=caught_by, trick=trick)
@@ -64,9 +68,10 @@ _ROTARY = (*_MIMO, "rotary_scan/rotation", "rotary_scan/operator")
 _FUSED = (*_SELECTIVE, *(f"fused_block/{module}" for module in ("norm", "convolution", "operator")))
 
 _GATED_DELTA = (
-    *("gated_delta", "device", "chunks", "setting", "forward_kernels", "forward_pass"),
+    *("device", "chunks", "setting", "forward_kernels", "forward_pass"),
     *("backward_kernels", "backward_pass", "operation"),
 )
+_DELTA_RULE = (*_GATED_DELTA, "unit_length")
 
 HONEST: tuple[Control, ...] = (
     _honest("relu", "elementwise/relu"),
@@ -99,7 +104,13 @@ HONEST: tuple[Control, ...] = (
     _expert("mimo_scan", "recurrence/mimo_scan", "", *_MIMO, "mimo_scan/operator"),
     _expert("rotary_scan", "recurrence/rotary_scan", "", *_ROTARY),
     _expert("scan_block", "recurrence/scan_block", "", *_FUSED),
-    _expert("kimi_delta_attention", "recurrence/kimi_delta_attention", *_GATED_DELTA),
+    _member("linear_attention", *_GATED_DELTA),
+    _member("gated_linear_attention", *_GATED_DELTA),
+    _member("state_space_duality", *_GATED_DELTA),
+    _member("delta_rule", *_DELTA_RULE),
+    _member("gated_delta_rule", *_DELTA_RULE),
+    _member("kimi_delta_attention", *_DELTA_RULE),
+    _member("gated_delta_net", *_DELTA_RULE),
 )
 """Right for every input their task admits; a gate that rejects one of them is wrong."""
 

@@ -1,7 +1,10 @@
 """RMS norm over channels, of float32 rows, and its gradients.
 
 r = (mean s² + ε)^{−1/2},  y = s r ∘ w
-ds = r g − s r³ mean(g ∘ s)  with g = dy ∘ w,   dw = Σ_rows dy ∘ s r
+ds = r (g − n mean(g ∘ n))  with n = s r and g = dy ∘ w,   dw = Σ_rows dy ∘ n
+
+The rows of a scan may be as large as float32 goes, and then s², g ∘ s or r² are none: gradients are
+made of n, which is of the order of one whatever s is.
 """
 
 import triton
@@ -45,18 +48,18 @@ def rms_norm_input_gradient(
     row = tl.program_id(0).to(tl.int64)
     given = dy + row // length * dy_batch + row % length * dy_time
     products = tl.zeros((BLOCK,), tl.float32)
+    r = tl.load(scale + row)
     for start in range(0, channels, BLOCK):
         channel = start + tl.arange(0, BLOCK)
         inside = channel < channels
-        values = tl.load(s + row * channels + channel, mask=inside, other=0.0)
+        values = tl.load(s + row * channels + channel, mask=inside, other=0.0) * r
         gain = tl.load(weight + channel, mask=inside, other=0.0).to(tl.float32)
         products += values * gain * tl.load(given + channel, mask=inside, other=0.0).to(tl.float32)
-    r = tl.load(scale + row)
-    pull = r * r * (tl.sum(products, axis=0) / channels)
+    pull = tl.sum(products, axis=0) / channels
     for start in range(0, channels, BLOCK):
         channel = start + tl.arange(0, BLOCK)
         inside = channel < channels
-        values = tl.load(s + row * channels + channel, mask=inside, other=0.0)
+        values = tl.load(s + row * channels + channel, mask=inside, other=0.0) * r
         gain = tl.load(weight + channel, mask=inside, other=0.0).to(tl.float32)
         dout = tl.load(given + channel, mask=inside, other=0.0).to(tl.float32)
         tl.store(ds + row * channels + channel, r * (gain * dout - values * pull), mask=inside)
@@ -77,5 +80,5 @@ def rms_norm_weight_gradient(
         given = dy + row // length * dy_batch + row % length * dy_time
         values = tl.load(s + row * channels + channel, mask=inside, other=0.0)
         dout = tl.load(given + channel, mask=inside, other=0.0).to(tl.float32)
-        total += dout * values * tl.load(scale + row)
+        total += dout * (values * tl.load(scale + row))
     tl.store(part + own * channels + channel, total, mask=inside)
