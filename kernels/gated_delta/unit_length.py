@@ -16,11 +16,19 @@ from torch.autograd.function import once_differentiable
 
 @triton.jit(do_not_specialize=["eps"])
 def unit_length_kernel(x, y, inverse, width, eps, BLOCK: tl.constexpr):
-    """y and r of one row; grid (rows)."""
+    """y and r of one row; grid (rows).
+
+    Where the sum of squares overflows, squares of 2**-80 of the values give r, and ε is then too
+    small to matter.
+    """
     row, channel = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = channel < width
     values = tl.load(x + row * width + channel, mask=inside, other=0.0).to(tl.float32)
-    r = 1.0 / tl.sqrt_rn(tl.sum(values * values, axis=0) + eps)
+    small = values * 8.271806125530277e-25
+    total = tl.sum(values * values, axis=0)
+    r = 1.0 / tl.sqrt_rn(total + eps)
+    from_small = 8.271806125530277e-25 / tl.sqrt_rn(tl.sum(small * small, axis=0))
+    r = tl.where(total == float("inf"), from_small, r)
     tl.store(y + row * width + channel, (values * r).to(y.dtype.element_ty), mask=inside)
     tl.store(inverse + row, r)
 
@@ -40,7 +48,7 @@ def unit_length_gradient_kernel(x, grad, inverse, result, width, BLOCK: tl.const
 def unit_length(x: Tensor, eps: float) -> Tensor:
     """x (‖x‖² + ε)^−1/2 along the last dimension, differentiable, in the shape and dtype of x.
 
-    Inside it is float32, whose largest square is that of 1.8e19.
+    Inside it is float32.
 
     Args:
         x: Rows of a floating dtype, [..., width].

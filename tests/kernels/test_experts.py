@@ -117,14 +117,15 @@ def test_a_model_learns_through_the_kernel(gpu, name, request):
 
 
 @pytest.mark.parametrize(
-    ("names", "factor"), [(("C", "D"), 1e25), (("x",), 1e20), (("x",), 1e30), (("B", "C", "D"), 1e15)]
+    ("names", "factor"),
+    [(("C", "D"), 1e25), (("x",), 1e20), (("x",), 1e30), (("B", "C", "D"), 1e15)],
 )
 def test_a_norm_whose_squares_overflow_is_right(gpu, names, factor):
     """Rows up to 1e30, whose squares are no float32, though outputs and gradients are.
 
     PyTorch's own float32 gradients are wrong here, so the rounding model asks nothing of a kernel.
-    Relative to the largest element, a sum over 37 channels and what comes before and after it commit
-    fewer than 64 roundings.
+    Relative to the largest element, a sum over 37 channels and what comes before and after it
+    commit fewer than 64 roundings.
     """
     operation = OPERATIONS["fused_block"]
     operands = operation.draw(1, 3)
