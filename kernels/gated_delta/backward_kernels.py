@@ -12,6 +12,7 @@ from .device import (
     matrix_offsets,
     prefix_of,
     product,
+    product_with_state,
     state_offsets,
     store_rows,
     suffix_of,
@@ -75,6 +76,7 @@ def reverse_state_scan_kernel(
     C: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     OPERAND: tl.constexpr,
     B: tl.constexpr,
     FINAL: tl.constexpr,
@@ -101,8 +103,10 @@ def reverse_state_scan_kernel(
         here = state_offsets(chunk, head, heads, channel, value_channel, key_dim, value_dim)
         tl.store(grad_states + here, ds.to(grad_states.dtype.element_ty), mask=inside)
         du = load_rows(grad_updates_local, token, live, head, heads, value_dim, value_channel)
-        key = load_rows(key_decayed, token, live, head, heads, key_dim, channel)
-        du = product(key, ds, du, OPERAND)
+        du = product_with_state(
+            key_decayed, token, live, head, heads, ds, grad_states, chunk, value_channel,
+            key_dim, value_dim, du, 1.0, SLICE, OPERAND,
+        )  # fmt: skip
         store_rows(grad_updates, du, token, live, head, heads, value_dim, value_channel)
         decay_at = (chunk.to(tl.int64) * heads + head) * key_dim + channel
         decay = tl.load(chunk_decay + decay_at, mask=channel < key_dim, other=0.0)

@@ -17,9 +17,9 @@ from .backward_kernels import (
 )
 from .device import ABSENT
 from .forward_pass import Scratch
-from .setting import SUB, Setting, Tokens, block_for
+from .setting import SUB, WARPS, Setting, Tokens, block_for
 
-KEY_BLOCK = 32
+INTER_BLOCK, INTRA_BLOCK = 32, 16
 """Most key channels of a tile in the last two stages, which hold several tiles in float32."""
 
 
@@ -99,6 +99,7 @@ def _output_adjoint(grad_output: Tensor, kept: Scratch, s: Setting) -> tuple[Ten
         value_dim=s.value_dim,
         BLOCK=block_for(s.value_dim),
         **s.tile,
+        num_warps=WARPS,
     )
     return grad_attention, local
 
@@ -126,8 +127,10 @@ def _reverse_scan(
         **s.widths,
         B=s.b,
         FINAL=grad_final is not None,
+        SLICE=s.state_slice,
         **s.scan_tile,
         **s.tile,
+        num_warps=WARPS,
     )
     return grad_states, grad_updates, grad_initial
 
@@ -157,6 +160,7 @@ def _transform_adjoint(
         B=s.b,
         W=s.w,
         **s.tile,
+        num_warps=WARPS,
     )
     return residual, grad_erasure, grad_v, grad_w
 
@@ -172,13 +176,13 @@ def _key_gradients(
         "heads": s.heads,
         "key_dim": s.key_dim,
         "scale": s.scale,
-        "BLOCK": block_for(s.key_dim, KEY_BLOCK),
         "G": s.g,
         "B": s.b,
         **s.tile,
+        "num_warps": WARPS,
     }
-    blocks = triton.cdiv(s.key_dim, shared["BLOCK"])
-    inter_chunk_kernel[(*s.grid, blocks)](
+    block = block_for(s.key_dim, INTER_BLOCK)
+    inter_chunk_kernel[(*s.grid, triton.cdiv(s.key_dim, block))](
         t.q,
         t.k,
         t.g,
@@ -190,11 +194,13 @@ def _key_gradients(
         adjoints.states,
         *inter,
         value_dim=s.value_dim,
+        BLOCK=block,
         **shared,
     )
     results = torch.empty_like(t.q), torch.empty_like(t.k), _wide(t.k, decays), _wide(t.k, erases)
     grad_q, grad_k, grad_g, grad_b = results
-    intra_chunk_kernel[(*s.block_grid, blocks)](
+    block = block_for(s.key_dim, INTRA_BLOCK)
+    intra_chunk_kernel[(*s.block_grid, triton.cdiv(s.key_dim, block))](
         t.q,
         t.k,
         t.g,
@@ -207,6 +213,7 @@ def _key_gradients(
         grad_g,
         grad_b,
         SUB=SUB,
+        BLOCK=block,
         **shared,
     )
     return results

@@ -26,6 +26,33 @@ def product(left, right, total, OPERAND: tl.constexpr):
 
 
 @triton.jit
+def product_with_state(
+    rows, token, live, head, heads, state, stored, chunk, value_channel, key_dim, value_dim, total,
+    SIGN: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """total + SIGN · rows @ state for packed rows [tokens, H, K] and a state [K, BLOCK].
+
+    `stored` is where the state has just been written, [chunks, H, K, V]. Without tensor cores every
+    thread would hold whole rows and columns of a product, so with SLICE < K the state is read back
+    in slices of that many key channels.
+    """
+    if state.shape[0] <= SLICE:
+        channel = tl.arange(0, state.shape[0])
+        factor = load_rows(rows, token, live, head, heads, key_dim, channel)
+        total = product(SIGN * factor, state, total, OPERAND)
+    else:
+        tl.debug_barrier()
+        for first in range(0, key_dim, SLICE):
+            channel = first + tl.arange(0, SLICE)
+            factor = load_rows(rows, token, live, head, heads, key_dim, channel)
+            at = state_offsets(chunk, head, heads, channel, value_channel, key_dim, value_dim)
+            inside = (channel < key_dim)[:, None] & (value_channel < value_dim)[None, :]
+            part = tl.load(stored + at, mask=inside, other=0.0)
+            total = product(SIGN * factor, part, total, OPERAND)
+    return total
+
+
+@triton.jit
 def row_offsets(token, head, heads, width, channel):
     """Offsets of rows [R, BLOCK] of a packed tensor, in int64: large tensors pass 2³¹."""
     rows = token.to(tl.int64) * heads + head

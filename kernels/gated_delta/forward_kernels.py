@@ -16,6 +16,7 @@ from .device import (
     matrix_offsets,
     prefix_of,
     product,
+    product_with_state,
     state_offsets,
     store_rows,
     suffix_of,
@@ -231,6 +232,7 @@ def state_scan_kernel(
     C: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     OPERAND: tl.constexpr,
     B: tl.constexpr,
     INITIAL: tl.constexpr,
@@ -256,8 +258,10 @@ def state_scan_kernel(
         tl.store(states + here, state.to(states.dtype.element_ty), mask=inside)
         update = load_rows(written_transformed, token, live, head, heads, value_dim, value_channel)
         if B != ABSENT:
-            erased = load_rows(erase_transformed, token, live, head, heads, key_dim, channel)
-            update = product(-erased, state, update, OPERAND)
+            update = product_with_state(
+                erase_transformed, token, live, head, heads, state, states, chunk, value_channel,
+                key_dim, value_dim, update, -1.0, SLICE, OPERAND,
+            )  # fmt: skip
         store_rows(updates, update, token, live, head, heads, value_dim, value_channel)
         decay_at = (chunk.to(tl.int64) * heads + head) * key_dim + channel
         decay = tl.load(chunk_decay + decay_at, mask=channel < key_dim, other=0.0)

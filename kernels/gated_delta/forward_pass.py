@@ -17,7 +17,7 @@ from .forward_kernels import (
     transform_kernel,
     triangular_inverse_kernel,
 )
-from .setting import SUB, Setting, Tokens, block_for
+from .setting import SUB, THREAD_REGISTERS, WARPS, Setting, Tokens, block_for
 
 
 class Transformed(NamedTuple):
@@ -82,6 +82,7 @@ def run_forward(
         **setting.widths,
         BLOCK=block,
         **setting.tile,
+        num_warps=WARPS,
     )
     _repair(tokens, initial, made.strange, output, final, setting)
     kept = (made.query_decayed, made.key_decayed, made.erase_transformed, made.chunk_decay)
@@ -105,13 +106,16 @@ def _pairs(t: Tokens, s: Setting) -> tuple[Tensor, Tensor]:
         key_dim=s.key_dim,
         scale=s.scale,
         SUB=SUB,
-        BLOCK=block_for(s.key_dim),
+        BLOCK=block_for(s.key_dim, s.product_depth),
         G=s.g,
         B=s.b,
         **s.tile,
+        num_warps=WARPS,
     )
     if s.b != ABSENT.value:
-        triangular_inverse_kernel[s.grid](erasure, inverse, s.heads, C=s.tile["C"], SUB=SUB)
+        triangular_inverse_kernel[s.grid](
+            erasure, inverse, s.heads, C=s.tile["C"], SUB=SUB, num_warps=WARPS
+        )
     return attention, inverse
 
 
@@ -142,6 +146,7 @@ def _transform(t: Tokens, inverse: Tensor, s: Setting) -> Transformed:
         B=s.b,
         W=s.w,
         **s.tile,
+        num_warps=WARPS,
     )
     return made
 
@@ -167,8 +172,10 @@ def _scan(
         **s.widths,
         B=s.b,
         INITIAL=initial is not None,
+        SLICE=s.state_slice,
         **s.scan_tile,
         **s.tile,
+        num_warps=WARPS,
     )
     return states, updates, final
 
@@ -198,4 +205,6 @@ def _repair(
         W=s.w,
         INITIAL=initial is not None,
         **s.scan_tile,
+        num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )

@@ -18,6 +18,11 @@ SUB = 16
 CHUNKS = {torch.float32: 32, torch.float16: 64, torch.bfloat16: 64}
 """Tokens of a chunk by the dtype of the operands. Work within chunks grows with their length, and
 float32 products have no tensor cores to do it."""
+WARPS = 8
+"""Of every kernel: with four, tiles do not fit the registers of a thread."""
+THREAD_REGISTERS = 255
+"""The most that one thread has, and eight warps may: offered aloud where the assembler would spill
+to make room for more blocks."""
 OPERANDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 """The dtypes of q, k and v, and what kernels call them."""
 
@@ -87,6 +92,19 @@ class Setting:
         keys = block_for(self.key_dim, limit=256)
         limit = 16 if self.dtype == torch.float32 or keys == 256 else 32
         return {"KEYS": keys, "BLOCK": block_for(self.value_dim, limit)}
+
+    @property
+    def product_depth(self) -> int:
+        """Most channels that one product of token rows adds over.
+
+        Without tensor cores a thread holds whole rows and columns of a product in registers.
+        """
+        return 16 if self.dtype == torch.float32 else 64
+
+    @property
+    def state_slice(self) -> int:
+        """Key channels of a state that one product adds over."""
+        return 16 if self.dtype == torch.float32 else 128
 
     @property
     def scan_grid(self) -> tuple[int, int, int]:
