@@ -154,7 +154,7 @@ def prepared(
     released[-1] = 1
     counts = [sum(counts) for counts in cells.values()]
     with _POOL.lend(threads * counts, blocks) as (arrays, mark_base):
-        parts = np.array_split(order, threads)
+        parts = np.array_split(order, threads) if threads > 1 else [order]
         own = [arrays[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
         yield Launch(
             program=program,

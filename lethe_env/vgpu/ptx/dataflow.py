@@ -18,23 +18,29 @@ _CARRY_READERS = frozenset({"addc", "subc", "madc"})
 
 def destinations(instruction: Instruction) -> frozenset[str]:
     """Names of the registers that it writes, the carry flag among them."""
-    written = set(_registers(instruction.operands[:1])) if _has_result(instruction) else set()
-    if "cc" in instruction.opcode:
-        written.add(CARRY)
-    return frozenset(written - {"_"})
+    return (instruction.accessed or _find(instruction))[0]
 
 
 def sources(instruction: Instruction) -> frozenset[str]:
     """Names of the registers that it reads, its guard and the carry flag among them."""
+    return (instruction.accessed or _find(instruction))[1]
+
+
+def _find(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """What an instruction writes and reads; kept in it, as every analysis asks again."""
+    results = int(_has_result(instruction))
     updates = instruction.opcode[:2] == ("wgmma", "mma_async")
-    only_sources = _has_result(instruction) and not updates
-    operands = instruction.operands[1:] if only_sources else instruction.operands
-    read = set(_registers(operands))
+    written = set(_registers(instruction.operands[:results]))
+    read = set(_registers(instruction.operands[0 if updates else results :]))
+    if "cc" in instruction.opcode:
+        written.add(CARRY)
     if instruction.predicate is not None:
         read.add(instruction.predicate.name)
     if instruction.opcode[0] in _CARRY_READERS:
         read.add(CARRY)
-    return frozenset(read - {"_"})
+    found = frozenset(written - {"_"}), frozenset(read - {"_"})
+    object.__setattr__(instruction, "accessed", found)
+    return found
 
 
 def _has_result(instruction: Instruction) -> bool:

@@ -104,6 +104,10 @@ class Instruction:
     location: Location | None = None
     index: int = 0
     """Position in the kernel's body."""
+    accessed: tuple[frozenset[str], frozenset[str]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """What `dataflow` has found out: the registers that it writes, and those that it reads."""
 
     @property
     def name(self) -> str:
