@@ -29,7 +29,7 @@ def compile_object(text: str, optimise: bool = False) -> bytes:
     Args:
         text: LLVM IR.
         optimise: whether loops are simplified, registers are allocated and code is scheduled with
-            care, which takes five times as long.
+            care, which takes three to four times as long.
 
     Returns:
         An object file; valid in any process on the same kind of processor.
