@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from .machine.launch import Bytes
+from .machine.tensor_maps import encode
 from .memory import AddressSpace, Pointer
 from .ptx.model import UnsupportedError
 
-Argument = Pointer | int | float
+Argument = Pointer | Bytes | int | float
+
+_TF32 = 11
+"""What a tensor map calls f32 that is rounded to tf32."""
 
 _INTEGERS = {f"{sign}{bits}" for sign in "iu" for bits in (1, 8, 16, 32, 64)}
 
 
 def flatten(
-    names: Sequence[str], types: Sequence[Any], values: Sequence[Any], memory: AddressSpace
+    names: Sequence[str],
+    types: Sequence[Any],
+    values: Sequence[Any],
+    memory: AddressSpace,
+    maps: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Argument]:
     """The kernel's own parameters, without the scratch pointers that Triton appends.
 
@@ -27,6 +36,7 @@ def flatten(
             `tensordesc<fp16[64, 64]>`, or a tuple of these.
         values: what the launch passed.
         memory: where tensors get their addresses.
+        maps: how tiles of each descriptor are copied, if the hardware does it.
 
     Yields:
         Pointers, integers (floats below 32 bits as their bit patterns) and floats.
@@ -34,20 +44,27 @@ def flatten(
     Raises:
         UnsupportedError: a type that has no place in a parameter list.
     """
+    rest = iter(maps)
     for name, kind, value in zip(names, types, values, strict=True):
-        yield from _parameter(name, kind, value, memory)
+        yield from _parameter(name, kind, value, memory, rest)
 
 
-def _parameter(name: str, kind: Any, value: Any, memory: AddressSpace) -> Iterator[Argument]:
+def _parameter(
+    name: str, kind: Any, value: Any, memory: AddressSpace, maps: Iterator[Mapping[str, Any]]
+) -> Iterator[Argument]:
     if isinstance(kind, tuple):
-        names = [f"{name}[{index}]" for index in range(len(kind))]
-        yield from flatten(names, kind, tuple(value), memory)
+        for index, (part, item) in enumerate(zip(kind, tuple(value), strict=True)):
+            yield from _parameter(f"{name}[{index}]", part, item, memory, maps)
     elif kind == "constexpr":
         return
     elif kind.startswith("*"):
         yield _pointer(name, value, memory)
     elif kind.startswith("tensordesc"):
-        yield from _descriptor(name, value, memory)
+        tiles = next(maps, None)
+        if tiles is None:
+            yield from _descriptor(name, value, memory)
+        else:
+            yield from _tensor_map(name, value, memory, tiles)
     else:
         yield _number(kind, value)
 
@@ -69,6 +86,27 @@ def _descriptor(name: str, value: Any, memory: AddressSpace) -> Iterator[Argumen
     yield from (int(number) for number in (*value.shape, *value.strides))
     yield int(value.padding == "nan")
     yield int(value.round_f32_to_tf32)
+    yield from (int(number) for number in (*value.shape, *value.strides))
+
+
+def _tensor_map(
+    name: str, value: Any, memory: AddressSpace, tiles: Mapping[str, Any]
+) -> Iterator[Argument]:
+    """A tensor descriptor that the hardware uses: its map, then shape and strides."""
+    if tiles["fp4_padded"]:
+        raise UnsupportedError(f"argument {name} describes elements of 4 bits")
+    pointer = memory.pointer(value.base, name)
+    size = int(tiles["elem_size"])
+    data = encode(
+        pointer.address,
+        _TF32 if value.round_f32_to_tf32 else int(tiles["elem_type"]),
+        [int(length) for length in reversed(value.shape)],
+        [int(stride) * size for stride in reversed(value.strides[:-1])],
+        [int(length) for length in reversed(tiles["block_size"])],
+        int(tiles["swizzle"]),
+        value.padding == "nan",
+    )
+    yield Bytes(data, pointer.address)
     yield from (int(number) for number in (*value.shape, *value.strides))
 
 

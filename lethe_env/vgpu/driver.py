@@ -127,7 +127,8 @@ class Launcher:
         if any(size > limit for size, limit in zip(grid, GRID_LIMITS, strict=True)):
             raise LaunchError(f"Triton Error [CUDA]: invalid argument (grid {grid})")
         memory = _session().memory
-        arguments: list[Argument] = list(flatten(self._names, self._types, values, memory))
+        maps = getattr(self._metadata, "tensordesc_meta", None) or ()
+        arguments: list[Argument] = list(flatten(self._names, self._types, values, memory, maps))
         scratch = [self._scratch(kind, grid, stream) for kind in ("global", "profile")]
         arguments += [
             memory.pointer(t, "scratch") if t is not None else Pointer(0) for t in scratch

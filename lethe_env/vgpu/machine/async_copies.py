@@ -10,6 +10,7 @@ import ctypes
 
 from ..ptx.model import Address, Immediate, Instruction
 from . import lanes, scattered, shadow
+from .bulk_copies import lower_bulk
 from .counts import count_access
 from .emit import Module, Writer
 from .layout import Context, Copy, Fiber, Site
@@ -28,6 +29,9 @@ _COPY = f"[{ctypes.sizeof(Copy)} x i8]"
 def lower_async(lowering: Lowering, instruction: Instruction) -> None:
     """Write `cp.async` and its groups."""
     writer, fiber = lowering.writer, lowering.fiber
+    if "bulk" in instruction.opcode:
+        lower_bulk(lowering, instruction)
+        return
     match instruction.opcode:
         case ("cp", "async", "commit_group"):
             group = writer.read(fiber, Fiber, "group")

@@ -134,11 +134,11 @@ def _operate(
     type_ = vector(atomic.element)
     if atomic.space != "generic":
         arguments = access_arguments(lowering, instruction, atomic.space, place, mask)
-        return writer.call(type_, _warp_function(module, atomic), *arguments, value, desired)
+        return writer.call(type_, warp_function(module, atomic), *arguments, value, desired)
     result = writer.variable(constant(type_, 0))
     addresses = address_of(lowering, place, "i64")
     for space, places, lanes in each_space(writer, addresses, mask, "shared"):
-        name = _warp_function(module, replace(atomic, space=space))
+        name = warp_function(module, replace(atomic, space=space))
         arguments = arguments_at(lowering, instruction, space, places, lanes)
         found = writer.call(type_, name, *arguments, value, desired)
         writer.store(writer.select(lanes, found, writer.load(type_, result)), result)
@@ -176,7 +176,7 @@ def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
     )
 
 
-def _warp_function(module: Module, atomic: Atomic) -> str:
+def warp_function(module: Module, atomic: Atomic) -> str:
     """`atomic(access…, values, desired) -> old values`; lanes go in ascending order."""
     element = atomic.element
     width = int(element[1:])

@@ -47,12 +47,16 @@ class Chunks:
         """Set a chunk's bytes; a stray chunk is dropped."""
         writer = self._writer
         with writer.when(self._fits(offset)):
-            self.claim(offset, defined=True)
+            self._mark(offset, defined=True)
             place = writer.cast("inttoptr", writer.add(self._host, offset), "ptr")
             writer.store(value, place, 1)
 
     def claim(self, offset: Value, defined: bool) -> None:
         """Note that a chunk is written, or is going to be."""
+        with self._writer.when(self._fits(offset)):
+            self._mark(offset, defined)
+
+    def _mark(self, offset: Value, defined: bool) -> None:
         writer = self._writer
         self._note(offset, writes=True)
         with writer.when(writer.compare("ne", self._defined, 0)):

@@ -44,12 +44,33 @@ def _pusher(module: Module) -> str:
             writer.call("i32", ADVANCE, context)
         first, count = (writer.read(units, Units, name) for name in ("first", "count"))
         writer.write(units, Units, "count", writer.add(count, 1))
-        writer.give(_operation_at(writer, units, writer.add(first, count)))
+        writer.give(operation_at(writer, units, writer.add(first, count)))
 
     return module.function("unit.push", "ptr", _PARAMETERS, build)
 
 
-def _operation_at(writer: Writer, units: Value, position: Value) -> Value:
+def _do_oldest(writer: Writer, context: Value, units: Value, works: Mapping[Kind, Work]) -> None:
+    first, count = (writer.read(units, Units, name) for name in ("first", "count"))
+    writer.write(units, Units, "first", writer.add(first, 1))
+    writer.write(units, Units, "count", writer.sub(count, 1))
+    operation = operation_at(writer, units, first)
+    writer.write(context, Context, "current", writer.read(operation, Operation, "fiber"))
+    own = writer.read(operation, Operation, "kind")
+    for kind, work in works.items():
+        with writer.when(writer.compare("eq", own, int(kind))):
+            work(writer, context, operation)
+
+
+def _is_arrival_next(writer: Writer, units: Value) -> Value:
+    """An arrival happens as soon as what it stands for is done: at once after it."""
+    first, count = (writer.read(units, Units, name) for name in ("first", "count"))
+    kind = writer.read(operation_at(writer, units, first), Operation, "kind")
+    arrives = writer.compare("eq", kind, int(Kind.ARRIVE))
+    return writer.both(arrives, writer.compare("ne", count, 0))
+
+
+def operation_at(writer: Writer, units: Value, position: Value) -> Value:
+    """The operation at a position of the queue, which goes round."""
     index = writer.both(writer.resize(position, "i64"), QUEUE - 1)
     return writer.item(writer.field(units, Units, "queue"), _OPERATION, index)
 
@@ -64,17 +85,16 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
 
     def advance(writer: Writer, context: Value) -> None:
         units = units_of(writer, context)
-        first, count = (writer.read(units, Units, name) for name in ("first", "count"))
-        some = writer.compare("ne", count, 0)
+        some = writer.compare("ne", writer.read(units, Units, "count"), 0)
+        current = writer.read(context, Context, "current")
         with writer.when(some):
-            writer.write(units, Units, "first", writer.add(first, 1))
-            writer.write(units, Units, "count", writer.sub(count, 1))
-            operation = _operation_at(writer, units, first)
-            writer.write(context, Context, "current", writer.read(operation, Operation, "fiber"))
-            own = writer.read(operation, Operation, "kind")
-            for kind, work in works.items():
-                with writer.when(writer.compare("eq", own, int(kind))):
-                    work(writer, context, operation)
+            again, over = writer.name("again"), writer.name("over")
+            writer.jump(again)
+            writer.label(again)
+            _do_oldest(writer, context, units, works)
+            writer.branch(_is_arrival_next(writer, units), again, over)
+            writer.label(over)
+            writer.write(context, Context, "current", current)
         writer.give(writer.resize(some, "i32"))
 
     def begin(writer: Writer, context: Value) -> None:

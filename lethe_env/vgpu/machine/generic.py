@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..ptx.model import Instruction
 from .emit import Writer
-from .layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BITS
+from .layout import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BITS
 from .lowering import Lowering, take_operands
 from .registers import element_type
 from .values import Value
@@ -22,6 +22,10 @@ def lower_address_conversion(lowering: Lowering, instruction: Instruction) -> No
     registers, writer = lowering.registers, lowering.writer
     _, *direction, space, type_ = instruction.opcode
     space = space.removesuffix("::cta")
+    if (direction, space, type_) == ([], "param", "u64"):
+        value = writer.add(registers.read(source, "i64"), PARAMETER_WINDOW << WINDOW_BITS)
+        registers.write(target, value, registers.guard(instruction))
+        return
     if direction not in ([], ["to"]) or space not in (*_SAME, *_WINDOWS) or type_ != "u64":
         raise lowering.unsupported(instruction)
     value = registers.read(source, element_type(type_))

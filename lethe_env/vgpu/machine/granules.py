@@ -21,6 +21,9 @@ def granule_bits(kernel: Kernel, space: str) -> int:
             bits = int(element_type(opcode[-1])[1:])
             count = next((n for name, n in _VECTORS.items() if name in opcode), 1)
             sizes.append(bits * (count if shared else 1) // 8)
+        elif "bulk" in opcode:
+            # A tile may begin at any element; of 8-bit ones, neighbours rarely share a cell.
+            sizes.append(4 if shared else 2)
         elif opcode[:2] == ("cp", "async") and shared and len(instruction.operands) > 2:
             size = instruction.operands[2]
             sizes.append(size.value if isinstance(size, Immediate) else 4)

@@ -38,6 +38,15 @@ class Address(Protocol):
         """The fake address."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """An argument that is passed as bytes, in which an address lies."""
+
+    data: bytes
+    address: int
+    """The fake address."""
+
+
 _POOL = CellPool()
 
 _MULTIPROCESSORS, _MOST_BLOCKS, _MOST_WARPS = 108, 32, 64
@@ -45,7 +54,7 @@ _SHARED_BYTES, _RESERVED_BYTES = 164 << 10, 1 << 10
 """Of an A100: multiprocessors, and what each holds; every block takes a kibibyte more."""
 _LARGE = 1 << 31
 
-Argument = Address | int | float
+Argument = Address | Bytes | int | float
 
 Cells = dict[int, tuple[int, int]]
 """By window, how many cells its granules and its sectors have."""
@@ -238,6 +247,8 @@ def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytes:
 
 def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
     size = parameter.size_bytes
+    if isinstance(argument, Bytes):
+        return argument.data[:size]
     number = isinstance(argument, (int, float))
     if isinstance(argument, float) or (number and parameter.type in ("f32", "f64")):
         return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], argument)

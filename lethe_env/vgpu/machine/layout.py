@@ -17,6 +17,9 @@ LOCAL_WINDOW = VARIABLES_WINDOW + 1
 SHARED_WINDOW = LOCAL_WINDOW + 1
 """Window number of generic addresses of a block's shared memory."""
 
+PARAMETER_WINDOW = SHARED_WINDOW + 1
+"""Window number of generic addresses of the kernel's parameters."""
+
 WINDOW_BITS = 40
 
 MESSAGES = 1024
@@ -38,7 +41,7 @@ ALONE = 16
 FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
 """Names of `Record.kind`, by number."""
 
-STOPS = ("", "deadlock", "trap", "assert")
+STOPS = ("", "deadlock", "trap", "assert", "unsupported")
 """Why a launch ended early: names of `Context.stop`, by number."""
 
 
@@ -101,7 +104,7 @@ class Fiber(ctypes.Structure):
         ("phase", c_void_p),
         ("parity", c_uint64),
         ("held_at", c_uint32),
-        ("spare", c_uint32),
+        ("bulk_group", c_uint32),
     )
 
 

@@ -162,7 +162,9 @@ def _access(writer: Writer, context: Value, offset: Value, site: Value) -> Acces
     return Access(writer.splat(offset), lane, window, site, context)
 
 
-def _load(writer: Writer, context: Value, offset: Value, site: Value) -> tuple[Value, Value, Value]:
+def _load(
+    writer: Writer, context: Value, offset: Value, site: Value, quiet: bool = False
+) -> tuple[Value, Value, Value]:
     """Place and word of a barrier, and whether it has been made; reports if not."""
     place, fits = place_of(writer, context, offset, site)
     word = writer.load("i64", place, 1)
@@ -170,9 +172,10 @@ def _load(writer: Writer, context: Value, offset: Value, site: Value) -> tuple[V
     # Shared memory that nobody has written is all ones, and so many arrivals cannot be asked for.
     fresh = writer.compare("eq", word, -1)
     made = writer.both(writer.compare("ne", flag, 0), writer.invert(fresh))
-    with writer.when(writer.both(fits, writer.invert(made))):
-        access = _access(writer, context, offset, site)
-        report(writer, access, UNINITIALISED_READ, i32(1), i64(0))
+    if not quiet:
+        with writer.when(writer.both(fits, writer.invert(made))):
+            access = _access(writer, context, offset, site)
+            report(writer, access, UNINITIALISED_READ, i32(1), i64(0))
     return place, word, writer.both(fits, made)
 
 
@@ -214,16 +217,28 @@ def _unmaker(module: Module) -> str:
     return module.function("phase.unmake", "i64", parameters, build)
 
 
-def arriver(module: Module) -> str:
+def checker(module: Module) -> str:
+    """`check(context, offset, site)`: report a barrier that has not been made."""
+
+    def build(writer: Writer, context: Value, offset: Value, site: Value) -> None:
+        _load(writer, context, offset, site)
+        writer.give()
+
+    parameters = declared("ptr context, i64 offset, i32 site")
+    return module.function("phase.check", "void", parameters, build)
+
+
+def arriver(module: Module, quiet: bool = False) -> str:
     """`i64 arrive(context, offset, count, bytes, site)`: gives the state before.
 
-    `bytes` are expected beside, or if it is negative, have come.
+    `bytes` are expected beside, or if it is negative, have come. A `quiet` arrival at a barrier
+    that is no more is nothing to speak of.
     """
 
     def build(
         writer: Writer, context: Value, offset: Value, count: Value, size: Value, site: Value
     ) -> None:
-        place, word, made = _load(writer, context, offset, site)
+        place, word, made = _load(writer, context, offset, site, quiet)
         with writer.when(made):
             fewer = writer.both(writer.sub(writer.both(word, _COUNT), count), _COUNT)
             new = writer.either(writer.both(word, ~_COUNT), fewer)
@@ -242,7 +257,8 @@ def arriver(module: Module) -> str:
         writer.give(word)
 
     parameters = declared("ptr context, i64 offset, i64 count, i64 bytes, i32 site")
-    return module.function("phase.arrive", "i64", parameters, build)
+    name = "phase.arrive.quiet" if quiet else "phase.arrive"
+    return module.function(name, "i64", parameters, build)
 
 
 def _waiter(module: Module, blocks: bool) -> str:
@@ -278,7 +294,7 @@ def _waiter(module: Module, blocks: bool) -> str:
 
 def write_all(module: Module) -> None:
     """Write what kernels call."""
-    for function in (_maker, _unmaker, arriver):
+    for function in (_maker, _unmaker, arriver, checker):
         function(module)
     for blocks in (True, False):
         _waiter(module, blocks)

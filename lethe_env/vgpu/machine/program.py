@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ptx.flow import analyse
-from ..ptx.model import Kernel
+from ..ptx.model import Kernel, UnsupportedError
 from ..ptx.parser import parse
 from ..ptx.polling import polling
 from ..tracking.kernel import tracking_kernel
@@ -209,6 +209,8 @@ class Program:
             report = merge(launch, workers)
         for worker in workers:
             worker.close()
+        if report.stopped == "unsupported":
+            raise UnsupportedError(f"a tensor map in {self.kernel.name}: its kind or element type")
         return report
 
     def _is_watched(self) -> bool:

@@ -25,7 +25,7 @@ class Accessed:
 
     Every register is taken to depend on all that any instruction computes it from, wherever that
     instruction stands. Variables of the module count like parameters after the last one. `None`
-    where an address may come from memory.
+    where an address may come from memory, as that of a tensor map does.
     """
 
     written: frozenset[int] | None
@@ -36,6 +36,8 @@ class Accessed:
 
 def accessed_parameters(kernel: Kernel) -> Accessed:
     """From which parameters a kernel's accesses to global memory may come."""
+    if any(i.opcode[0] == "tensormap" or "tensor" in i.opcode for i in kernel.body):
+        return Accessed(None, None)
     variables = _variables(kernel)
     origins = _origins(kernel, variables)
     written: set[int] = set()

@@ -191,6 +191,7 @@ def _reset_fiber(writer: Writer, context: Value, fiber: Value, warp: Value) -> N
         "polled",
         "passed",
         "held_at",
+        "bulk_group",
         "copies_first",
         "copies_count",
         "group",

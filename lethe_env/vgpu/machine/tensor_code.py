@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from . import dispatch, phases, shared_code, tensor_memory, tensor_products, warpgroups
+from . import (
+    bulk_copies,
+    dispatch,
+    phases,
+    shared_code,
+    tensor_memory,
+    tensor_products,
+    tile_copies,
+    tile_reductions,
+    warpgroups,
+)
 from .emit import Module, Writer
 from .native import NativeCode, compile_object, define_symbol
 from .units import Kind, Operation
@@ -30,14 +40,39 @@ def _module() -> Module:
                 writer.call("void", name, context, operation)
 
     tensor_products.looker(module)
-    dispatch.write_queue(module, {Kind.PRODUCT: multiply, Kind.ARRIVE: _arrive})
+    works: dict[Kind, dispatch.Work] = {Kind.PRODUCT: multiply, Kind.ARRIVE: _arrive}
+    for kind, finish in ((Kind.LOAD, _count_bytes), (Kind.STORE, _nothing)):
+        works[kind] = _calls(tile_copies.copier(module, kind, finish, None))
+    reduce = tile_copies.copier(module, Kind.REDUCE, _nothing, tile_reductions.update)
+    works[Kind.REDUCE] = _calls(reduce)
+    dispatch.write_queue(module, works)
+    tile_copies.claimer(module)
+    bulk_copies.waiter(module)
     return module
+
+
+def _calls(name: str) -> dispatch.Work:
+    return lambda writer, context, operation: writer.call("void", name, context, operation)
+
+
+def _nothing(writer: Writer, context: Value, operation: Value, size: Value) -> None:
+    """A store ends without a word."""
+
+
+def _count_bytes(writer: Writer, context: Value, operation: Value, size: Value) -> None:
+    """A load tells its barrier how many bytes have come."""
+    offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
+    site = writer.read(operation, Operation, "site")
+    come = writer.sub(i64(0), size)
+    writer.call("i64", phases.arriver(writer.module), context, offset, i64(0), come, site)
 
 
 def _arrive(writer: Writer, context: Value, operation: Value) -> None:
     offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
     site = writer.read(operation, Operation, "site")
-    writer.call("i64", phases.arriver(writer.module), context, offset, i64(1), i64(0), site)
+    # Triton takes barriers away that only a later one will wait for.
+    name = phases.arriver(writer.module, quiet=True)
+    writer.call("i64", name, context, offset, i64(1), i64(0), site)
 
 
 @cache

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from ..alu.long_sums import FACTORS, ROWS, define_values
-from ..ptx.model import Address, Instruction, Operand
+from ..ptx.model import Address, Instruction
 from . import tiles
 from .dispatch import push
 from .emit import Module, Writer
 from .instruction_descriptors import shape_of
+from .leading_lane import address_at, at_lane, one_lane
 from .lowering import Lowering, take_operands
-from .memory_ops import address_of
+from .phases import checker
 from .products import Tile, multiply
 from .tensor_memory import cells, check_defined, define, may_access
 from .units import Kind, Operation
-from .values import Value, constant, declared, i32, i64, is_vector
+from .values import Value, constant, declared, i32, i64
 
 SOURCES = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 """Types of factors, by their numbers in an `Operation`."""
@@ -38,19 +38,19 @@ def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
     flags = _LEFT_ACROSS * shape.left_across | _RIGHT_ACROSS * shape.right_across
     flags |= _LEFT_IN_TENSOR_MEMORY * in_memory
     sources = SOURCES.index(shape.left) | SOURCES.index(shape.right) << 8
-    with _one_lane(lowering, instruction) as lane:
-        fresh = writer.invert(_at(lowering, keep, "i1", lane))
+    with one_lane(lowering, instruction) as lane:
+        fresh = writer.invert(at_lane(lowering, keep, "i1", lane))
         fresh = writer.mul(writer.resize(fresh, "i32"), _FRESH)
         own = push(writer, lowering.context, lowering.fiber, Kind.PRODUCT,
                    lowering.site(instruction))  # fmt: skip
         if isinstance(left, Address):
-            factor = writer.resize(_address_at(lowering, left, lane), "i64")
+            factor = writer.resize(address_at(lowering, left, "i32", lane), "i64")
         else:
-            factor = _at(lowering, left, "i64", lane)
+            factor = at_lane(lowering, left, "i64", lane)
         fields = {
             "left": factor,
-            "right": _at(lowering, right, "i64", lane),
-            "target": _address_at(lowering, target, lane),
+            "right": at_lane(lowering, right, "i64", lane),
+            "target": address_at(lowering, target, "i32", lane),
             "sources": sources,
             "flags": writer.either(fresh, flags),
             "rows": shape.rows,
@@ -67,29 +67,13 @@ def lower_commit(lowering: Lowering, instruction: Instruction) -> None:
     if not isinstance(place, Address):
         raise lowering.unsupported(instruction, "its operands")
     writer = lowering.writer
-    with _one_lane(lowering, instruction) as lane:
+    with one_lane(lowering, instruction) as lane:
         own = push(writer, lowering.context, lowering.fiber, Kind.ARRIVE,
                    lowering.site(instruction))  # fmt: skip
-        writer.write(own, Operation, "barrier", _address_at(lowering, place, lane))
-
-
-@contextmanager
-def _one_lane(lowering: Lowering, instruction: Instruction) -> Iterator[Value]:
-    """Code for the first active lane, if there is any; gives it as `i64`."""
-    writer = lowering.writer
-    bits = writer.bits(lowering.registers.active(instruction))
-    with writer.when(writer.compare("ne", bits, 0)):
-        lane = writer.call("i32", "llvm.cttz.i32", bits, constant("i1", 1))
-        yield writer.resize(lane, "i64")
-
-
-def _at(lowering: Lowering, operand: Operand, element: str, lane: Value) -> Value:
-    value = lowering.registers.read(operand, element)
-    return lowering.writer.extract(value, lane) if is_vector(value.type) else value
-
-
-def _address_at(lowering: Lowering, place: Address, lane: Value) -> Value:
-    return lowering.writer.extract(address_of(lowering, place, "i32"), lane)
+        offset = address_at(lowering, place, "i32", lane)
+        writer.write(own, Operation, "barrier", offset)
+        writer.call("void", checker(lowering.module), lowering.context,
+                    writer.resize(offset, "i64"), lowering.site(instruction))  # fmt: skip
 
 
 def worker(module: Module, depth: int) -> str:

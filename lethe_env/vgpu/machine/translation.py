@@ -31,6 +31,7 @@ from .matrix_stores import lower_store_matrix
 from .phases import lower_phase_barrier
 from .registers import Registers
 from .scheduler import UnitCalls, write_entry
+from .tensor_maps import lower_tensor_map
 from .tensor_ops import lower_tensor
 from .units import uses_units
 from .values import LANES, Value
@@ -63,10 +64,12 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "prefetchu": memory_ops.lower_nothing,
     "red": lower_atomic,
     "redux": warp_ops.lower_redux,
+    "setmaxnreg": memory_ops.lower_nothing,
     "shfl": warp_ops.lower_shuffle,
     "st": memory_ops.lower_store,
     "stmatrix": lower_store_matrix,
     "tcgen05": lower_tensor,
+    "tensormap": lower_tensor_map,
     "trap": warp_ops.lower_trap,
     "undefined": undefined.lower_undefined,
     "use": undefined.lower_use,
@@ -139,6 +142,7 @@ def _write_warp(
     registers = Registers(writer, kernel, flow, context, fiber)
     addresses, _, offsets, _ = variable_layout(kernel)
     registers.symbols |= addresses | offsets
+    registers.symbols |= {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
     site_table = writer.read(context, Context, "sites")
     depot, depot_bytes = _local_memory(writer, kernel, registers)
     lowering = Lowering(

@@ -21,6 +21,9 @@ QUEUE = 1024
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 """Of tensor memory, in 32-bit cells; a column lies together."""
 
+RANKS = 5
+"""Most dimensions of a tensor that is copied as tiles."""
+
 ROW_BLOCK = 16
 """Lanes of tensor memory that are defined together."""
 
@@ -32,10 +35,13 @@ class Kind(IntEnum):
 
     PRODUCT = 0
     ARRIVE = 1
+    LOAD = 2
+    STORE = 3
+    REDUCE = 4
 
 
 class Operation(ctypes.Structure):
-    """Something that a warp has handed over."""
+    """Something that a warp has handed over; what a field means depends on the kind."""
 
     _fields_ = (
         ("fiber", c_void_p),
@@ -49,6 +55,10 @@ class Operation(ctypes.Structure):
         ("rows", c_uint32),
         ("columns", c_uint32),
         ("barrier", c_uint32),
+        ("coordinates", c_uint32 * RANKS),
+        ("rank", c_uint32),
+        ("group", c_uint32),
+        ("spare", c_uint32),
     )
 
 

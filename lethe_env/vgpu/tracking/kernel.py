@@ -13,7 +13,7 @@ from collections.abc import Set
 from dataclasses import replace
 
 from ..ptx.dataflow import destinations, sources
-from ..ptx.model import Instruction, Kernel
+from ..ptx.model import Instruction, Kernel, UnsupportedError
 from . import accesses, rules
 from .taint import STEERING, is_access, is_shared, taint
 from .tracker import Tracker
@@ -29,7 +29,12 @@ def tracking_kernel(kernel: Kernel, loads: Set[int], mirror_bytes: int) -> Kerne
         kernel: The kernel.
         loads: Positions in its body of the `ld` and `cp.async` to follow.
         mirror_bytes: Where in shared memory the shadow of shared memory lies.
+
+    Raises:
+        UnsupportedError: a load is made by a unit of its own.
     """
+    if any("bulk" in kernel.body[load].opcode for load in loads):
+        raise UnsupportedError("following what copies of tiles bring")
     reached = taint(kernel, loads)
     tracker = Tracker(kernel, reached, mirror_bytes)
     starts = []

@@ -53,6 +53,19 @@ def attention(q, k, v, out, L, BM: tl.constexpr, BN: tl.constexpr, D: tl.constex
     tl.store(out + rows[:, None] * D + d[None, :], total / weight[:, None])
 
 
+@triton.jit
+def tiled(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+          SPECIAL: tl.constexpr):  # fmt: skip
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    target = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in tl.range(0, K, BK, warp_specialize=SPECIAL):
+        total = tl.dot(left.load([row, start]), right.load([column, start]).T, total)
+    target.store([row, column], total)
+
+
 def compiled(machine, architecture, name, across=(False, True), **options):
     pointers = {"a": f"*{name}", "b": f"*{name}", "c": "*fp32"}
     sizes = {"M": "i32", "N": "i32", "K": "i32"}
@@ -123,3 +136,26 @@ def test_a_pipeline_of_many_stages_and_warps(machine):
         expected = product(piece, piece, expected, "f16")
     assert torch.equal(out, expected)
     assert report.findings == ()
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["plain", "specialised"])
+@pytest.mark.parametrize("architecture", [90, 100])
+def test_tiles_and_specialised_warps(machine, architecture, special):
+    pointers = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
+    blocks = {"BM": 128, "BN": 32, "BK": 32, "SPECIAL": special}
+    program, shared_bytes = machine.triton(
+        tiled, pointers, blocks, ("M", "N", "K"), architecture=architecture
+    )
+    m, n, k = 144, 40, 112
+    generator = torch.Generator().manual_seed(4)
+    a, b = (torch.randn(s, generator=generator).half() for s in ((m, k), (n, k)))
+    out = torch.empty(m, n)
+    machine.memory.mark_undefined(out)
+    scratch = torch.empty(4 * 1024, dtype=torch.uint8)
+    report = machine.run(program, (2, 2), a, b, out, m, n, k, scratch, shared_bytes=shared_bytes)
+    expected = torch.zeros(m, n)
+    for start in range(0, k, 16):
+        piece = slice(start, start + 16)
+        expected = product(a[:, piece], b[:, piece], expected, "f16")
+    assert report.stopped == "" and report.findings == ()
+    assert torch.equal(out, expected)
