@@ -48,6 +48,7 @@ _WORDS = {
     "out_of_bounds": "accessed memory outside its tensor",
     "uninitialised_read": "read memory that nobody had written",
     "race": "and those of another block reach the same memory in no certain order",
+    "asynchronous": "misused what works beside them",
     "barrier": "and others of their block reach the same memory with no barrier between them",
 }
 

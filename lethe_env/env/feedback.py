@@ -79,6 +79,7 @@ _EXCESS = re.compile(
 
 _TRACES = {
     "crash": "the call took its process down",
+    "asynchronous": "an asynchronous unit was misused",
     "aliasing": "an output is memory of an input, a parameter or an earlier output",
     "out_of_bounds": "memory outside a tensor was accessed",
     "device": "an output was moved to the host",

@@ -36,6 +36,8 @@ _BUS_BITS = 5120
 """Width of the memory bus, by which Triton turns a clock into a bandwidth."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 MAXIMAL_THREADS = 1024
+_EARLY_LAUNCHES = 4
+"""In one of so many launches, units work as early as they may, else as late as they may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,9 @@ class Finding:
     """Something a kernel did that no correct kernel does."""
 
     kind: str
-    """`out_of_bounds`, `uninitialised_read`, `race` between blocks, or `barrier`: a race within a
-    block."""
+    """`out_of_bounds`, `uninitialised_read`, `race` between blocks, `barrier`: a race within a
+    block, or `asynchronous`: a misuse of tensor memory or of another unit beside the warps.
+    """
     kernel: str
     opcode: str
     file: str = ""
@@ -166,6 +169,7 @@ class Launcher:
             races=session.sanitize,
             definedness=session.sanitize,
             barriers=session.sanitize,
+            early=(session.seed + session.launches) % _EARLY_LAUNCHES == 0,
         )
         session.watch(True)
         report = function.run(grid, arguments, session.memory, options)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-from ..ptx.model import Address, Immediate, Instruction, Vector
-from .dispatch import ADVANCE, operation_at, push
-from .emit import Module, Writer
+from ..ptx.model import Address, Instruction, Vector
+from .dispatch import push, submit
+from .groups import close_group, wait_for_groups
 from .layout import Fiber
 from .leading_lane import address_at, at_lane, one_lane
 from .lowering import Lowering, take_operands
 from .tile_copies import claimer
 from .tile_reductions import OPERATIONS
-from .units import Kind, Operation, Units, units_of
-from .values import Value, constant, declared, i32
+from .units import Kind, Operation
 
 _HINTS = frozenset(("tile", "L2::cache_hint"))
 _RANK = re.compile(r"([1-5])d")
@@ -23,9 +22,9 @@ def lower_bulk(lowering: Lowering, instruction: Instruction) -> None:
     """Write `cp.async.bulk`."""
     match instruction.opcode[1:]:
         case ("async", "bulk", "commit_group"):
-            _lower_commit(lowering, instruction)
+            close_group(lowering, instruction, "bulk_group")
         case ("async", "bulk", "wait_group") | ("async", "bulk", "wait_group", "read"):
-            _lower_wait(lowering, instruction)
+            wait_for_groups(lowering, instruction, "bulk_group")
         case ("async", "bulk", "tensor", rank, "shared::cta" | "shared::cluster", "global",
               *rest):  # fmt: skip
             _check(lowering, instruction, rank, rest, "mbarrier::complete_tx::bytes")
@@ -100,55 +99,4 @@ def _hand_over(
             value = address_at(lowering, barrier, "i32", lane)
             writer.write(own, Operation, "barrier", value)
         writer.call("void", claimer(lowering.module), lowering.context, own)
-
-
-def _lower_commit(lowering: Lowering, instruction: Instruction) -> None:
-    writer, fiber = lowering.writer, lowering.fiber
-    with writer.when(writer.any(lowering.registers.active(instruction))):
-        group = writer.read(fiber, Fiber, "bulk_group")
-        writer.write(fiber, Fiber, "bulk_group", writer.add(group, 1))
-
-
-def _lower_wait(lowering: Lowering, instruction: Instruction) -> None:
-    (pending,) = take_operands(instruction, 1)
-    if not isinstance(pending, Immediate):
-        raise lowering.unsupported(instruction)
-    writer = lowering.writer
-    with writer.when(writer.any(lowering.registers.active(instruction))):
-        name = waiter(lowering.module)
-        writer.call("void", name, lowering.context, lowering.fiber, i32(pending.value))
-
-
-def waiter(module: Module) -> str:
-    """`wait(context, fiber, pending)`: until at most so many groups of a warp are under way."""
-
-    def build(writer: Writer, context: Value, fiber: Value, pending: Value) -> None:
-        units = units_of(writer, context)
-        head, inside, after = (writer.name(stem) for stem in ("head", "inside", "after"))
-        writer.jump(head)
-        writer.label(head)
-        due = writer.variable(constant("i1", 0))
-        first = writer.read(units, Units, "first")
-        with writer.repeat(writer.read(units, Units, "count")) as position:
-            own = operation_at(writer, units, writer.add(first, position))
-            late = _is_due(writer, own, fiber, pending)
-            writer.store(writer.either(writer.load("i1", due), late), due)
-        writer.branch(writer.load("i1", due), inside, after)
-        writer.label(inside)
-        writer.call("i32", ADVANCE, context)
-        writer.jump(head)
-        writer.label(after)
-        writer.give()
-
-    parameters = declared("ptr context, ptr fiber, i32 pending")
-    return module.function("bulk.wait", "void", parameters, build)
-
-
-def _is_due(writer: Writer, operation: Value, fiber: Value, pending: Value) -> Value:
-    kind = writer.read(operation, Operation, "kind")
-    grouped = writer.compare("uge", kind, int(Kind.STORE))
-    owner = writer.cast("ptrtoint", writer.read(operation, Operation, "fiber"), "i64")
-    mine = writer.compare("eq", owner, writer.cast("ptrtoint", fiber, "i64"))
-    newer = writer.add(writer.read(operation, Operation, "group"), pending)
-    old = writer.compare("ult", newer, writer.read(fiber, Fiber, "bulk_group"))
-    return writer.both(writer.both(grouped, mine), old)
+        submit(writer, lowering.context)

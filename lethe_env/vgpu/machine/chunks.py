@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
-from .emit import Writer
-from .layout import Context, Site
+from .emit import Module, Writer
+from .layout import Context, Fiber, Site
 from .sectors import CELL_BYTES, LOW_MARK
-from .shadow import shared_marks
-from .values import Value, constant, constants, i32, i64, vector
-from .windows import BARRIER, OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
+from .shadow import UNIT_WARP, WARP_BITS, shared_marks
+from .units import Misuse
+from .values import Value, constant, constants, declared, i32, i64, vector
+from .windows import ASYNCHRONOUS, BARRIER, OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
 
 CHUNK_BYTES = 16
 _CELLS = 4
@@ -28,6 +30,9 @@ class Chunks:
             writer.read(self._window, Site, name) for name in ("size", "host", "defined", "shadow")
         )
         self._marks = shared_marks(writer, context)
+        self._unit_mark = writer.either(self._marks.oldest, UNIT_WARP)
+        fenced = writer.read(context, Context, "fenced")
+        self._fenced_mark = writer.shift_left(fenced, WARP_BITS)
         bits = writer.read(context, Context, "shared_granule_bits")
         self._granule_bits = writer.resize(bits, "i64")
 
@@ -99,10 +104,16 @@ class Chunks:
         mark = writer.both(old, LOW_MARK)
         recent = writer.compare("uge", mark, oldest)
         foreign = writer.both(recent, writer.compare("ne", mark, own))
+        unit = writer.splat(self._unit_mark, words)
+        foreign = writer.both(foreign, writer.compare("ne", mark, unit))
         watched = constants("i1", [int(writes or not k % 2) for k in range(words)])
         bad = writer.bits(writer.both(foreign, watched))
         touched = constants("i1", [int(k % 2 != writes) for k in range(words)])
-        new = own if writes else writer.select(foreign, several, own)
+        if writes:
+            new = writer.splat(self._unit_mark, words)
+        else:
+            new = writer.select(foreign, several, own)
+            self._check_fenced(offset, writer.shuffle(mark, range(0, words, 2)))
         writer.store(writer.select(touched, new, old), place, CELL_BYTES)
         with writer.when(writer.compare("ne", bad, 0)):
             wide = writer.resize(bad, "i32")
@@ -110,11 +121,49 @@ class Chunks:
             other = writer.extract(mark, writer.resize(which, "i64"))
             self._report(BARRIER, offset, writer.resize(other, "i64"))
 
+    def _check_fenced(self, offset: Value, wrote: Value) -> None:
+        """Report cells whose writer has not been followed by a `fence.proxy.async`."""
+        writer = self._writer
+        late = writer.compare("uge", wrote, writer.splat(self._fenced_mark, _CELLS))
+        with writer.when(writer.any(late)):
+            name = _fence_checker(writer.module)
+            writer.call("void", name, self._context, self._site, offset, wrote)
+
     def _report(self, kind: int, offset: Value, other: Value) -> None:
         writer = self._writer
         mask = constants("i1", _first_lane())
         access = Access(writer.splat(offset), mask, self._window, self._site, self._context)
         report(writer, access, kind, i32(1), other)
+
+
+def _fence_checker(module: Module) -> str:
+    """`check(context, site, offset, wrote)`: of cells by their writers, not ordered by others.
+
+    A warp's fence covers what it wrote in the same epoch or before; if it came first, that is not
+    seen. What a unit wrote needs none.
+    """
+
+    def build(writer: Writer, context: Value, site: Value, offset: Value, wrote: Value) -> None:
+        fibers = writer.read(context, Context, "fibers")
+        with writer.repeat(i64(_CELLS)) as cell:
+            mark = writer.extract(wrote, cell)
+            warp = writer.both(mark, (1 << WARP_BITS) - 1)
+            thread = writer.compare("ult", writer.sub(warp, 1), UNIT_WARP - 1)
+            with writer.when(thread):
+                index = writer.resize(writer.sub(warp, 1), "i64")
+                fiber = writer.item(fibers, f"[{ctypes.sizeof(Fiber)} x i8]", index)
+                fenced = writer.read(fiber, Fiber, "fenced")
+                epoch = writer.shift_right(mark, WARP_BITS)
+                with writer.when(writer.compare("ult", fenced, epoch)):
+                    window = writer.field(context, Context, "shared_window")
+                    mask = constants("i1", _first_lane())
+                    access = Access(writer.splat(offset), mask, window, site, context)
+                    how = i64(int(Misuse.NO_FENCE))
+                    report(writer, access, ASYNCHRONOUS, i32(1), how)
+        writer.give()
+
+    parameters = [*declared("ptr context, i32 site, i64 offset"), (vector("i32", _CELLS), "wrote")]
+    return module.function("chunk.fenced", "void", parameters, build)
 
 
 def _first_lane() -> Sequence[int]:

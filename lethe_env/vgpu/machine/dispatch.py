@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 
 from .emit import Module, Writer
-from .layout import Context
+from .layout import EARLY, Context
+from .tensor_allocation import report_kept
+from .tensor_memory import misused
 from .units import (
     QUEUE,
     TENSOR_COLUMNS,
     Kind,
+    Misuse,
     Operation,
     Units,
+    operation_at,
     units_of,
 )
 from .values import Value, constant, i32, vector
 
-ADVANCE, BEGIN, END = "unit.advance", "unit.begin", "unit.end"
-_OPERATION = f"[{ctypes.sizeof(Operation)} x i8]"
+ADVANCE, BEGIN, END, SUBMIT = "unit.advance", "unit.begin", "unit.end", "unit.submit"
 _PARAMETERS = [("ptr", "context")]
 
 Work = Callable[[Writer, Value, Value], None]
@@ -49,6 +51,38 @@ def _pusher(module: Module) -> str:
     return module.function("unit.push", "ptr", _PARAMETERS, build)
 
 
+def _drain(writer: Writer, context: Value) -> None:
+    """Let everything in the queue happen."""
+    head, after = writer.name("head"), writer.name("after")
+    writer.jump(head)
+    writer.label(head)
+    more = writer.call("i32", ADVANCE, context)
+    writer.branch(writer.compare("ne", more, 0), head, after)
+    writer.label(after)
+
+
+def _report_under_way(writer: Writer, context: Value) -> None:
+    """Report what a block has handed over and not waited for; arrivals do no harm."""
+    units = units_of(writer, context)
+    first = writer.read(units, Units, "first")
+    with writer.repeat(writer.read(units, Units, "count")) as position:
+        own = operation_at(writer, units, writer.add(first, position))
+        kind = writer.read(own, Operation, "kind")
+        harmless = writer.compare("eq", kind, int(Kind.ARRIVE))
+        # Of products in registers, the text itself tells what is not waited for.
+        harmless = writer.either(harmless, writer.compare("eq", kind, int(Kind.FACTORS)))
+        with writer.when(writer.invert(harmless)):
+            target = writer.read(own, Operation, "target")
+            site = writer.read(own, Operation, "site")
+            misused(writer, context, target, Misuse.NOT_AWAITED, site)
+
+
+def submit(writer: Writer, context: Value) -> None:
+    """What was handed over is complete: where units are early, it happens now."""
+    writer.module.refer(SUBMIT)
+    writer.call("i32", SUBMIT, context)
+
+
 def _do_oldest(writer: Writer, context: Value, units: Value, works: Mapping[Kind, Work]) -> None:
     first, count = (writer.read(units, Units, name) for name in ("first", "count"))
     writer.write(units, Units, "first", writer.add(first, 1))
@@ -67,12 +101,6 @@ def _is_arrival_next(writer: Writer, units: Value) -> Value:
     kind = writer.read(operation_at(writer, units, first), Operation, "kind")
     arrives = writer.compare("eq", kind, int(Kind.ARRIVE))
     return writer.both(arrives, writer.compare("ne", count, 0))
-
-
-def operation_at(writer: Writer, units: Value, position: Value) -> Value:
-    """The operation at a position of the queue, which goes round."""
-    index = writer.both(writer.resize(position, "i64"), QUEUE - 1)
-    return writer.item(writer.field(units, Units, "queue"), _OPERATION, index)
 
 
 def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
@@ -99,21 +127,26 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
 
     def begin(writer: Writer, context: Value) -> None:
         units = units_of(writer, context)
-        for name in ("first", "count", "allocated", "relinquished"):
+        for name in ("first", "count", "given_up"):
             writer.write(units, Units, name, 0)
         owners = writer.field(units, Units, "owners")
         writer.store(constant(vector("i8", TENSOR_COLUMNS), 0), owners, 1)
         writer.give(i32(0))
 
     def end(writer: Writer, context: Value) -> None:
-        head, after = writer.name("head"), writer.name("after")
-        writer.jump(head)
-        writer.label(head)
-        more = writer.call("i32", ADVANCE, context)
-        writer.branch(writer.compare("ne", more, 0), head, after)
-        writer.label(after)
+        stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
+        with writer.when(writer.invert(stopped)):
+            _report_under_way(writer, context)
+            report_kept(writer, context)
+        _drain(writer, context)
         writer.give(i32(0))
 
-    for name, build in ((ADVANCE, advance), (BEGIN, begin), (END, end)):
+    def hurry(writer: Writer, context: Value) -> None:
+        options = writer.read(context, Context, "options")
+        with writer.when(writer.compare("ne", writer.both(options, EARLY), 0)):
+            _drain(writer, context)
+        writer.give(i32(0))
+
+    for name, build in ((ADVANCE, advance), (BEGIN, begin), (END, end), (SUBMIT, hurry)):
         module.function(name, "i32", _PARAMETERS, build)
     _pusher(module)

@@ -77,6 +77,8 @@ class Options:
     """Report reads of memory that nobody has written."""
     barriers: bool = True
     """Report accesses of two warps to shared memory that no barrier separates."""
+    early: bool = False
+    """Units beside the warps do what they are handed over at once, not as late as they may."""
     count_memory: bool = True
     """Count bytes, sectors and bank conflicts."""
 

@@ -36,9 +36,12 @@ CHECK_DEFINED = 2
 CHECK_BARRIERS = 4
 COUNT_MEMORY = 8
 ALONE = 16
-"""Bits of `Context.options`; the last: no other thread runs blocks of the launch."""
+EARLY = 32
+"""Bits of `Context.options`; `ALONE`: no other thread runs blocks of the launch; `EARLY`: units do
+what they are handed over at once, not as late as they may.
+"""
 
-FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
+FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier", "asynchronous")
 """Names of `Record.kind`, by number."""
 
 STOPS = ("", "deadlock", "trap", "assert", "unsupported")
@@ -105,6 +108,8 @@ class Fiber(ctypes.Structure):
         ("parity", c_uint64),
         ("held_at", c_uint32),
         ("bulk_group", c_uint32),
+        ("product_group", c_uint32),
+        ("fenced", c_uint32),
     )
 
 
@@ -207,5 +212,5 @@ class Context(ctypes.Structure):
         ("changes", c_uint64),
         ("units", c_void_p),
         ("active", c_uint32),
-        ("spare", c_uint32),
+        ("fenced", c_uint32),
     )

@@ -16,6 +16,7 @@ from ..ptx.model import (
     Kernel,
     Operand,
     Register,
+    Symbol,
     UnsupportedError,
     Vector,
 )
@@ -23,7 +24,7 @@ from .emit import Module, Writer
 from .granules import granule_bits
 from .layout import VARIABLES_WINDOW, WINDOW_BITS
 from .registers import Registers, element_type
-from .values import LANES, Value, i32, struct_type, vector
+from .values import LANES, Value, constant, i32, struct_type, vector
 
 WARP = "warp"
 """Symbol of the warp's function: `void warp(Context *, Fiber *)`."""
@@ -130,7 +131,9 @@ def lower_move(lowering: Lowering, instruction: Instruction) -> None:
     guard = registers.guard(instruction)
     element = element_type(instruction.opcode[-1])
     lanes = not registers.is_uniform(source)
-    if isinstance(source, Vector):
+    if isinstance(source, Symbol) and source.name not in registers.symbols:
+        value = _parameter_offset(lowering, instruction, source.name)
+    elif isinstance(source, Vector):
         value = _packed(lowering, source, element, lanes)
     else:
         value = registers.read(source, element, lanes)
@@ -141,6 +144,17 @@ def lower_move(lowering: Lowering, instruction: Instruction) -> None:
     for position, item in enumerate(target.items):
         moved = writer.shift_right(value, position * width) if position else value
         registers.write(item, writer.resize(moved, f"i{width}"), guard)
+
+
+def _parameter_offset(lowering: Lowering, instruction: Instruction, name: str) -> Value:
+    """Where a parameter lies among all, if nothing but `cvta.param` looks at the address."""
+    offsets = {p.name: p.offset_bytes for p in lowering.kernel.parameters}
+    target = instruction.operands[0]
+    uses = (i for i in lowering.kernel.body if getattr(target, "name", None) in reads(i))
+    converts = all(i.opcode[:2] == ("cvta", "param") for i in uses)
+    if name not in offsets or not converts:
+        raise unsupported(instruction, f"the address of {name}")
+    return constant(element_type(instruction.opcode[-1]), offsets[name])
 
 
 def _packed(lowering: Lowering, source: Vector, element: str, lanes: bool) -> Value:

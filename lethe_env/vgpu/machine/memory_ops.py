@@ -9,7 +9,7 @@ from .access import loader, storer
 from .cohort import note_change
 from .generic import each_space
 from .host_access import reader, result_types, writer_of
-from .layout import Context, Site
+from .layout import Context, Fiber, Site
 from .lowering import Lowering, take_operands
 from .registers import element_type
 from .values import (
@@ -210,7 +210,13 @@ def local_addresses(lowering: Lowering, offsets: Value) -> Value:
 def lower_fence(lowering: Lowering, instruction: Instruction) -> None:
     """`membar` and `fence` between threads: empty, as memory is sequentially consistent."""
     parts = instruction.opcode[1:]
-    if parts in _PROXY_FENCES or parts[:2] == ("proxy", "tensormap::generic"):
+    if parts[:2] == ("proxy", "tensormap::generic"):
+        return
+    if parts in _PROXY_FENCES:
+        writer = lowering.writer
+        epoch = writer.read(lowering.context, Context, "epoch")
+        writer.write(lowering.context, Context, "fenced", epoch)
+        writer.write(lowering.fiber, Fiber, "fenced", epoch)
         return
     if not set(instruction.opcode[1:]) <= _FENCES:
         raise lowering.unsupported(instruction)

@@ -22,10 +22,11 @@ from .layout import (
     Record,
 )
 from .report import Finding, LaunchReport
+from .shadow import UNIT_WARP, WARP_BITS
+from .units import MISUSES, Misuse
 from .worker import Launch, Worker
 
 _PLACEHOLDER = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|j|z|t)?([diouxXeEfFgGaAcsp%])")
-_WARP_BITS = 6
 
 
 def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
@@ -65,6 +66,8 @@ def _finding(launch: Launch, record: Record) -> Finding:
 def _detail(launch: Launch, kind: str, record: Record) -> str:
     opcode = launch.program.sites[record.site].opcode
     block = f"in block {launch.block_name(record.block)}"
+    if kind == "asynchronous":
+        return f"{MISUSES[Misuse(record.other)]}, {block}"
     if kind == "out_of_bounds":
         return f"{record.other} bytes per lane lie outside the allocation, {block}"
     if kind == "uninitialised_read":
@@ -75,9 +78,9 @@ def _detail(launch: Launch, kind: str, record: Record) -> str:
         return f"a part of a warp does not reach the barrier, {block}"
     other = record.other
     if kind == "barrier":
-        warp = other & ((1 << _WARP_BITS) - 1)
-        several = warp == (1 << _WARP_BITS) - 1
-        who = "several other warps" if several else f"warp {warp - 1}"
+        warp = other & ((1 << WARP_BITS) - 1)
+        names = {UNIT_WARP: "a copy of a tile", (1 << WARP_BITS) - 1: "several other warps"}
+        who = names.get(warp, f"warp {warp - 1}")
         return f"{who} accessed the same shared memory since the last barrier, {block}"
     who = "several blocks" if other > launch.blocks else f"block {launch.block_name(other - 1)}"
     return f"{who} accessed the same memory, and nothing orders them; found {block}"

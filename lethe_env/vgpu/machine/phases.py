@@ -8,16 +8,18 @@ epochs (see `shadow`), so a phase that completes begins one.
 from __future__ import annotations
 
 from ..ptx.model import Address, Dual, Immediate, Instruction, Operand, Register
+from . import shadow
 from .emit import Module, Writer
 from .fibers import give_way
 from .layout import Context, Fiber, Site
 from .lowering import Lowering, take_operands
 from .memory_ops import address_of
 from .phase_state import BYTES_BIT, COUNT_BITS, MADE_BIT, PARITY_BIT, is_pending
-from .values import Value, constant, declared, i32, i64, vector
+from .values import LANES, Value, constant, constants, declared, i32, i64, vector
 from .windows import OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
 
 BARRIER_BYTES = 8
+_WORDS = 2
 _COUNT = (1 << COUNT_BITS) - 1
 _SPACES = frozenset(("shared", "shared::cta"))
 _ORDERS = frozenset(("release", "acquire", "cta", "shared", "shared::cta"))
@@ -158,7 +160,7 @@ def place_of(writer: Writer, context: Value, offset: Value, site: Value) -> tupl
 
 def _access(writer: Writer, context: Value, offset: Value, site: Value) -> Access:
     window = writer.field(context, Context, "shared_window")
-    lane = constant(vector("i1"), 0)
+    lane = constants("i1", [1] + [0] * (LANES - 1))
     return Access(writer.splat(offset), lane, window, site, context)
 
 
@@ -173,9 +175,11 @@ def _load(
     fresh = writer.compare("eq", word, -1)
     made = writer.both(writer.compare("ne", flag, 0), writer.invert(fresh))
     if not quiet:
+        access = _access(writer, context, offset, site)
         with writer.when(writer.both(fits, writer.invert(made))):
-            access = _access(writer, context, offset, site)
             report(writer, access, UNINITIALISED_READ, i32(1), i64(0))
+        with writer.when(writer.both(fits, made)):
+            shadow.before_load(writer, access, 32, _WORDS)
     return place, word, writer.both(fits, made)
 
 
@@ -188,20 +192,12 @@ def _maker(module: Module) -> str:
         word = writer.either(kept, writer.shift_left(kept, COUNT_BITS))
         word = writer.either(word, 1 << MADE_BIT)
         with writer.when(fits):
+            shadow.complete_copy(writer, _access(writer, context, offset, site), _WORDS)
             writer.store(word, place, 1)
-            _define(writer, context, offset)
         writer.give(word)
 
     parameters = declared("ptr context, i64 offset, i64 count, i32 site")
     return module.function("phase.make", "i64", parameters, build)
-
-
-def _define(writer: Writer, context: Value, offset: Value) -> None:
-    window = writer.field(context, Context, "shared_window")
-    defined = writer.read(window, Site, "defined")
-    with writer.when(writer.compare("ne", defined, 0)):
-        place = writer.cast("inttoptr", writer.add(defined, offset), "ptr")
-        writer.store(i64(int.from_bytes(b"\1" * BARRIER_BYTES, "little")), place, 1)
 
 
 def _unmaker(module: Module) -> str:
@@ -210,6 +206,7 @@ def _unmaker(module: Module) -> str:
     def build(writer: Writer, context: Value, offset: Value, site: Value) -> None:
         place, _, made = _load(writer, context, offset, site)
         with writer.when(made):
+            shadow.issue_copy(writer, _access(writer, context, offset, site), _WORDS)
             writer.store(i64(-1), place, 1)
         writer.give(i64(0))
 

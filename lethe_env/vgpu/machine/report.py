@@ -13,7 +13,8 @@ class Finding:
     """Something a kernel must not do, found while it ran; once per kind and instruction."""
 
     kind: str
-    """`out_of_bounds`, `uninitialised_read`, `race` (between blocks), or `barrier` (in a block)."""
+    """`out_of_bounds`, `uninitialised_read`, `race` (between blocks), or `barrier` (in a
+    block), or `asynchronous`: a misuse of a unit beside the warps."""
     kernel: str
     opcode: str
     location: Location | None

@@ -192,6 +192,7 @@ def _reset_fiber(writer: Writer, context: Value, fiber: Value, warp: Value) -> N
         "passed",
         "held_at",
         "bulk_group",
+        "product_group",
         "copies_first",
         "copies_count",
         "group",

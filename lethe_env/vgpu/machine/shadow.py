@@ -25,8 +25,10 @@ from .spans import Span, is_shared
 from .values import LANES, Value, constant, constants, i32, i64, struct_type, vector
 from .windows import BARRIER, RACE, Access, host_addresses, report
 
-_WARP_BITS = 6
-_SEVERAL_WARPS = (1 << _WARP_BITS) - 1
+WARP_BITS = 6
+UNIT_WARP = 62
+"""Stands in marks for what a unit has written, in place of a warp's number plus one."""
+_SEVERAL_WARPS = (1 << WARP_BITS) - 1
 ATOMIC = 0x80000000
 """In the writer of a cell: it was an atomic operation."""
 _WORDS = vector("i32")
@@ -242,7 +244,7 @@ def shared_marks(writer: Writer, context: Value) -> Marks:
     """Of the current warp and epoch."""
     fiber = writer.read(context, Context, "current")
     warp = writer.add(writer.read(fiber, Fiber, "warp"), 1)
-    epoch = writer.shift_left(writer.read(context, Context, "epoch"), _WARP_BITS)
+    epoch = writer.shift_left(writer.read(context, Context, "epoch"), WARP_BITS)
     return Marks(writer.either(epoch, warp), writer.either(epoch, _SEVERAL_WARPS), epoch)
 
 

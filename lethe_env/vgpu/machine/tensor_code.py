@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from . import (
-    bulk_copies,
     dispatch,
+    groups,
     phases,
     shared_code,
+    tensor_allocation,
     tensor_memory,
     tensor_products,
     tile_copies,
@@ -29,6 +30,7 @@ def _module() -> Module:
     module = Module(shared_code.declarations())
     phases.write_all(module)
     tensor_memory.write_all(module)
+    tensor_allocation.write_all(module)
     for source in warpgroups.SOURCES.values():
         warpgroups.write_worker(module, source)
     products = tensor_products.workers(module)
@@ -45,9 +47,10 @@ def _module() -> Module:
         works[kind] = _calls(tile_copies.copier(module, kind, finish, None))
     reduce = tile_copies.copier(module, Kind.REDUCE, _nothing, tile_reductions.update)
     works[Kind.REDUCE] = _calls(reduce)
+    works[Kind.FACTORS] = warpgroups.look_again
     dispatch.write_queue(module, works)
     tile_copies.claimer(module)
-    bulk_copies.waiter(module)
+    groups.write_all(module)
     return module
 
 

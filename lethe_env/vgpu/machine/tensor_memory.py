@@ -9,58 +9,38 @@ import re
 from collections.abc import Sequence
 
 from ..ptx.model import Address, Immediate, Instruction, Operand, Vector
-from .access import storer
 from .emit import Module, Writer
 from .layout import Context, Fiber
 from .lowering import Lowering, take_operands
-from .memory_ops import access_arguments, address_of
-from .units import ROW_BLOCK, TENSOR_COLUMNS, TENSOR_LANES, Units, units_of
-from .values import LANES, Value, constant, declared, i32, i64, is_vector, vector
-from .windows import OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
+from .memory_ops import address_of
+from .units import (
+    ROW_BLOCK,
+    TENSOR_COLUMNS,
+    TENSOR_LANES,
+    Kind,
+    Misuse,
+    Operation,
+    Units,
+    operation_at,
+    units_of,
+)
+from .values import LANES, Value, constant, declared, i32, i64, vector
+from .windows import ASYNCHRONOUS, UNINITIALISED_READ, Access, report
 
 _FORM = re.compile(r"x(\d+)")
 _ROW = vector("i32", ROW_BLOCK)
-_BLOCKS = TENSOR_LANES // ROW_BLOCK
-_FREE = 0
+BLOCKS = TENSOR_LANES // ROW_BLOCK
+_DEFINED, _STORED = 1, 2
+"""Of 16 lanes of a column: they hold something; they will when their stores are waited for."""
 
-
-def scalar(lowering: Lowering, operand: Operand, element: str) -> Value:
-    """What the first active lane reads; instructions of a whole warp want one value."""
-    value = lowering.registers.read(operand, element)
-    return value if not is_vector(value.type) else lowering.writer.extract(value, 0)
-
-
-def lower_alloc(lowering: Lowering, instruction: Instruction) -> None:
-    """Write `tcgen05.alloc`."""
-    place, count = take_operands(instruction, 2)
-    if not isinstance(place, Address):
-        raise lowering.unsupported(instruction, "its operands")
-    registers, writer = lowering.registers, lowering.writer
-    active = registers.active(instruction)
-    with writer.when(writer.any(active)):
-        wanted = scalar(lowering, count, "i32")
-        site = lowering.site(instruction)
-        found = writer.call("i32", _allocator(lowering.module), lowering.context, wanted, site)
-        first = writer.both(active, constant_lane(0))
-        arguments = access_arguments(lowering, instruction, "shared", place, first)
-        name = storer(lowering.module, 32, 1, lowering.granule_bits)
-        writer.call("void", name, *arguments, writer.splat(found))
+FREE = 0
+"""Owner of a column that is not allocated."""
 
 
 def constant_lane(lane: int) -> Value:
     """A mask of one lane."""
     bits = ", ".join(f"i1 {'true' if k == lane else 'false'}" for k in range(LANES))
     return Value(vector("i1"), f"<{bits}>")
-
-
-def lower_dealloc(lowering: Lowering, instruction: Instruction) -> None:
-    """Write `tcgen05.dealloc`."""
-    address, count = take_operands(instruction, 2)
-    registers, writer = lowering.registers, lowering.writer
-    with writer.when(writer.any(registers.active(instruction))):
-        arguments = (scalar(lowering, address, "i32"), scalar(lowering, count, "i32"),
-                     lowering.site(instruction))  # fmt: skip
-        writer.call("void", _releaser(lowering.module), lowering.context, *arguments)
 
 
 def lower_access(lowering: Lowering, instruction: Instruction) -> None:
@@ -124,13 +104,14 @@ def _mover(module: Module, loads: bool) -> str:
               site: Value) -> None:  # fmt: skip
         own_lanes = _is_own(writer, context, address)
         with writer.when(writer.invert(own_lanes)):
-            tell(writer, context, address, OUT_OF_BOUNDS, i64(4), site)
+            misused(writer, context, address, Misuse.OTHER_LANES, site)
+        check_idle(writer, context, address, count, site)
         fine = may_access(writer, context, address, count, site)
         with writer.when(writer.both(fine, own_lanes)):
             if loads:
                 check_defined(writer, context, address, count, site)
             else:
-                define(writer, context, address, count)
+                define(writer, context, address, count, _STORED)
             start = cells(writer, context, address)
             with writer.repeat(count) as column:
                 cell = writer.item(start, "i32", writer.mul(column, TENSOR_LANES))
@@ -170,11 +151,13 @@ def _blocks(writer: Writer, context: Value, address: Value) -> Value:
     return writer.at(start, index)
 
 
-def define(writer: Writer, context: Value, address: Value, count: Value) -> None:
-    """Note that 16 lanes of some columns are written."""
+def define(
+    writer: Writer, context: Value, address: Value, count: Value, how: int = _DEFINED
+) -> None:
+    """Note that 16 lanes of some columns are written, or will be when that is waited for."""
     start = _blocks(writer, context, address)
     with writer.repeat(count) as column:
-        writer.store(constant("i8", 1), writer.at(start, writer.mul(column, _BLOCKS)))
+        writer.store(constant("i8", how), writer.at(start, writer.mul(column, BLOCKS)))
 
 
 def check_defined(
@@ -182,12 +165,16 @@ def check_defined(
 ) -> None:
     """Report if not all of 16 lanes of some columns have been written."""
     start = _blocks(writer, context, address)
-    all_ = writer.variable(constant("i8", 1))
+    least, most = (writer.variable(constant("i8", _DEFINED)) for _ in range(2))
     with writer.repeat(count) as column:
-        flag = writer.load("i8", writer.at(start, writer.mul(column, _BLOCKS)))
-        writer.store(writer.both(writer.load("i8", all_), flag), all_)
-    with writer.when(writer.compare("eq", writer.load("i8", all_), 0)):
+        flag = writer.load("i8", writer.at(start, writer.mul(column, BLOCKS)))
+        for name, place in (("umin", least), ("umax", most)):
+            value = writer.call("i8", f"llvm.{name}.i8", writer.load("i8", place), flag)
+            writer.store(value, place)
+    with writer.when(writer.compare("eq", writer.load("i8", least), 0)):
         tell(writer, context, address, UNINITIALISED_READ, i64(0), site)
+    with writer.when(writer.compare("eq", writer.load("i8", most), _STORED)):
+        misused(writer, context, address, Misuse.NOT_STORED, site)
 
 
 def may_access(writer: Writer, context: Value, address: Value, count: Value, site: Value) -> Value:
@@ -201,11 +188,45 @@ def may_access(writer: Writer, context: Value, address: Value, count: Value, sit
     well = writer.variable(fine)
     with writer.when(fine), writer.repeat(count) as column:
         owner = writer.load("i8", writer.at(owners, writer.add(first, column)))
-        owned = writer.compare("ne", owner, _FREE)
+        owned = writer.compare("ne", owner, FREE)
         writer.store(writer.both(writer.load("i1", well), owned), well)
     with writer.when(writer.invert(writer.load("i1", well))):
-        tell(writer, context, address, OUT_OF_BOUNDS, i64(4), site)
+        misused(writer, context, address, Misuse.NOT_ALLOCATED, site)
     return writer.load("i1", well)
+
+
+def check_idle(writer: Writer, context: Value, address: Value, count: Value, site: Value) -> None:
+    """Report if a product that works on some columns is still in the queue."""
+    busy = count_products(writer, context, address, count)
+    with writer.when(writer.compare("ne", busy, 0)):
+        misused(writer, context, address, Misuse.UNDER_WAY, site)
+
+
+def count_products(writer: Writer, context: Value, address: Value, count: Value) -> Value:
+    """Products in the queue whose results lie in some columns, `i64`."""
+    units = units_of(writer, context)
+    own = writer.resize(writer.both(address, 0xFFFF), "i64")
+    end = writer.add(own, count)
+    first = writer.read(units, Units, "first")
+    total = writer.variable(i64(0))
+    with writer.repeat(writer.read(units, Units, "count")) as position:
+        other = operation_at(writer, units, writer.add(first, position))
+        start = writer.both(writer.read(other, Operation, "target"), 0xFFFF)
+        start = writer.resize(start, "i64")
+        width = writer.resize(writer.read(other, Operation, "columns"), "i64")
+        overlaps = writer.both(
+            writer.compare("ult", start, end), writer.compare("ult", own, writer.add(start, width))
+        )
+        kind = writer.read(other, Operation, "kind")
+        product = writer.compare("eq", kind, int(Kind.PRODUCT))
+        amount = writer.resize(writer.both(product, overlaps), "i64")
+        writer.store(writer.add(writer.load("i64", total), amount), total)
+    return writer.load("i64", total)
+
+
+def misused(writer: Writer, context: Value, address: Value, how: Misuse, site: Value) -> None:
+    """Record what a kernel must not do."""
+    tell(writer, context, address, ASYNCHRONOUS, i64(int(how)), site)
 
 
 def tell(
@@ -218,68 +239,34 @@ def tell(
     report(writer, access, kind, i32(1), other)
 
 
-def _allocator(module: Module) -> str:
-    """`i32 allocate(context, count, site)`: the first columns that are free, aligned to `count`."""
-
-    def build(writer: Writer, context: Value, count: Value, site: Value) -> None:
-        units = units_of(writer, context)
-        owners = writer.field(units, Units, "owners")
-        wide = writer.resize(count, "i64")
-        found = writer.variable(i64(TENSOR_COLUMNS))
-        tries = writer.binary("udiv", i64(TENSOR_COLUMNS), _at_least_one(writer, wide))
-        with writer.repeat(tries) as attempt:
-            first = writer.mul(attempt, wide)
-            taken = writer.variable(constant("i8", 0))
-            with writer.repeat(wide) as column:
-                owner = writer.load("i8", writer.at(owners, writer.add(first, column)))
-                writer.store(writer.either(writer.load("i8", taken), owner), taken)
-            free = writer.compare("eq", writer.load("i8", taken), _FREE)
-            fresh = writer.compare("eq", writer.load("i64", found), TENSOR_COLUMNS)
-            with writer.when(writer.both(free, fresh)):
-                writer.store(first, found)
-        first = writer.load("i64", found)
-        missing = writer.compare("eq", first, TENSOR_COLUMNS)
-        with writer.when(missing):
-            tell(writer, context, i32(0), OUT_OF_BOUNDS, writer.mul(wide, 4), site)
-        with writer.when(writer.invert(missing)), writer.repeat(wide) as column:
-            place = writer.at(owners, writer.add(first, column))
-            writer.store(constant("i8", 1), place)
-            lanes = writer.mul(writer.add(first, column), _BLOCKS)
-            flags = writer.at(writer.field(units, Units, "defined"), lanes)
-            writer.store(constant(vector("i8", _BLOCKS), 0), flags, 1)
-            garbage = constant(vector("i32", TENSOR_LANES), -1)
-            start = writer.mul(writer.add(first, column), TENSOR_LANES)
-            writer.store(garbage, writer.item(writer.field(units, Units, "cells"), "i32", start), 4)
-        writer.give(writer.resize(writer.both(first, TENSOR_COLUMNS - 1), "i32"))
-
-    parameters = declared("ptr context, i32 count, i32 site")
-    return module.function("tensor_memory.allocate", "i32", parameters, build)
+def lower_store_wait(lowering: Lowering, instruction: Instruction) -> None:
+    """Write `tcgen05.wait::st`."""
+    writer = lowering.writer
+    with writer.when(writer.any(lowering.registers.active(instruction))):
+        writer.call("void", _settler(lowering.module), lowering.context)
 
 
-def _at_least_one(writer: Writer, count: Value) -> Value:
-    return writer.call("i64", "llvm.umax.i64", count, i64(1))
+def _settler(module: Module) -> str:
+    """`settle(context)`: the current warp's stores are done."""
 
-
-def _releaser(module: Module) -> str:
-    """`release(context, address, count, site)`."""
-
-    def build(writer: Writer, context: Value, address: Value, count: Value, site: Value) -> None:
-        owners = writer.field(units_of(writer, context), Units, "owners")
-        wide = writer.resize(count, "i64")
-        with writer.when(may_access(writer, context, address, wide, site)):
-            first = writer.resize(writer.both(address, TENSOR_COLUMNS - 1), "i64")
-            with writer.repeat(wide) as column:
-                place = writer.at(owners, writer.add(first, column))
-                writer.store(constant("i8", _FREE), place)
+    def build(writer: Writer, context: Value) -> None:
+        fiber = writer.read(context, Context, "current")
+        quarter = writer.both(writer.read(fiber, Fiber, "warp"), 3)
+        start = writer.field(units_of(writer, context), Units, "defined")
+        first = writer.resize(writer.mul(quarter, BLOCKS // 4), "i64")
+        pair = vector("i8", BLOCKS // 4)
+        with writer.repeat(i64(TENSOR_COLUMNS)) as column:
+            place = writer.at(start, writer.add(writer.mul(column, BLOCKS), first))
+            flags = writer.load(pair, place, 1)
+            settled = writer.call(pair, "llvm.umin.v2i8", flags, constant(pair, _DEFINED))
+            writer.store(settled, place, 1)
         writer.give()
 
-    parameters = declared("ptr context, i32 address, i32 count, i32 site")
-    return module.function("tensor_memory.release", "void", parameters, build)
+    return module.function("tensor_memory.settle", "void", declared("ptr context"), build)
 
 
 def write_all(module: Module) -> None:
     """Write what kernels call."""
-    _allocator(module)
-    _releaser(module)
+    _settler(module)
     for loads in (True, False):
         _mover(module, loads)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..ptx.model import Instruction
 from .lowering import Lowering
-from .tensor_memory import lower_access, lower_alloc, lower_dealloc
+from .tensor_allocation import lower_alloc, lower_dealloc, lower_relinquish
+from .tensor_memory import lower_access, lower_store_wait
 from .tensor_products import lower_commit, lower_tensor_product
 
 _SHAPES = ("32x32b", "16x32bx2")
@@ -20,14 +21,16 @@ def lower_tensor(lowering: Lowering, instruction: Instruction) -> None:
             lower_dealloc(lowering, instruction)
         case ("ld" | "st", "sync", "aligned", shape, _, "b32") if shape in _SHAPES:
             lower_access(lowering, instruction)
+        case ("wait::st", "sync", "aligned"):
+            lower_store_wait(lowering, instruction)
         case ("mma", "cta_group::1", kind) if kind in _KINDS:
             lower_tensor_product(lowering, instruction)
         case ("commit", "cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64"):
             lower_commit(lowering, instruction)
-        case (
-            ("relinquish_alloc_permit", "cta_group::1", "sync", "aligned")
-            | ("wait::ld" | "wait::st", "sync", "aligned")
-            | ("fence::before_thread_sync" | "fence::after_thread_sync",)
+        case ("relinquish_alloc_permit", "cta_group::1", "sync", "aligned"):
+            lower_relinquish(lowering, instruction)
+        case ("wait::ld", "sync", "aligned") | (
+            "fence::before_thread_sync" | "fence::after_thread_sync",
         ):
             pass
         case _:

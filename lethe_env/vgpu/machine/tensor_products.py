@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from ..alu.long_sums import FACTORS, ROWS, define_values
 from ..ptx.model import Address, Instruction
 from . import tiles
-from .dispatch import push
+from .dispatch import push, submit
 from .emit import Module, Writer
 from .instruction_descriptors import shape_of
 from .leading_lane import address_at, at_lane, one_lane
 from .lowering import Lowering, take_operands
 from .phases import checker
 from .products import Tile, multiply
-from .tensor_memory import cells, check_defined, define, may_access
+from .tensor_memory import cells, check_defined, count_products, define, may_access
 from .units import Kind, Operation
 from .values import Value, constant, declared, i32, i64
 
@@ -59,6 +59,7 @@ def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
         for name, value in fields.items():
             writer.write(own, Operation, name, value)
         writer.call("void", looker(lowering.module), lowering.context, own)
+        submit(writer, lowering.context)
 
 
 def lower_commit(lowering: Lowering, instruction: Instruction) -> None:
@@ -74,6 +75,7 @@ def lower_commit(lowering: Lowering, instruction: Instruction) -> None:
         writer.write(own, Operation, "barrier", offset)
         writer.call("void", checker(lowering.module), lowering.context,
                     writer.resize(offset, "i64"), lowering.site(instruction))  # fmt: skip
+        submit(writer, lowering.context)
 
 
 def worker(module: Module, depth: int) -> str:
@@ -97,6 +99,7 @@ def looker(module: Module) -> str:
         for depth in sorted({FACTORS[name].depth for name in SOURCES}):
             names = [name for name in SOURCES if FACTORS[name].depth == depth]
             _Job(writer, context, operation, names, depth).look()
+        _Job(writer, context, operation, SOURCES, 0).look_at_tensor_memory()
         writer.give()
 
     return module.function("unit.look", "void", declared("ptr context, ptr operation"), build)
@@ -124,6 +127,26 @@ class _Job:
 
     def _has(self, flag: int) -> Value:
         return self._writer.compare("ne", self._writer.both(self._flags, flag), 0)
+
+    def look_at_tensor_memory(self) -> None:
+        """Check what the product finds there, unless another one before it works on it."""
+        writer = self._writer
+        target = writer.read(self._operation, Operation, "target")
+        left = writer.resize(writer.read(self._operation, Operation, "left"), "i32")
+        inside, fresh = self._has(_LEFT_IN_TENSOR_MEMORY), self._has(_FRESH)
+        for address, columns, wanted in (
+            (left, i64(_WORDS), inside),
+            (target, self._columns, writer.invert(fresh)),
+        ):
+            # The product itself is the last of the queue.
+            busy = count_products(writer, self._context, address, columns)
+            own = writer.resize(writer.compare("eq", address, target), "i64")
+            idle = writer.compare("ule", busy, own)
+            with (
+                writer.when(writer.both(idle, wanted)),
+                writer.repeat(writer.shift_right(self._rows, 4)) as block,
+            ):
+                self._may_read(self._lanes(address, block), columns)
 
     def look(self) -> None:
         """Check the factors in shared memory, as the warp that hands the product over."""

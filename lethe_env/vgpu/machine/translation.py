@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..alu import library
 from ..ptx.flow import Flow, analyse
+from ..ptx.in_flight import register_faults
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
 from . import calls, dispatch, memory_ops, undefined, warp_ops
@@ -29,6 +30,7 @@ from .lowering import (
 from .matrix_ops import lower_load_matrix
 from .matrix_stores import lower_store_matrix
 from .phases import lower_phase_barrier
+from .register_reports import report_registers
 from .registers import Registers
 from .scheduler import UnitCalls, write_entry
 from .tensor_maps import lower_tensor_map
@@ -142,7 +144,6 @@ def _write_warp(
     registers = Registers(writer, kernel, flow, context, fiber)
     addresses, _, offsets, _ = variable_layout(kernel)
     registers.symbols |= addresses | offsets
-    registers.symbols |= {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
     site_table = writer.read(context, Context, "sites")
     depot, depot_bytes = _local_memory(writer, kernel, registers)
     lowering = Lowering(
@@ -150,7 +151,10 @@ def _write_warp(
         sites, polls=bool(waits.loops),
     )  # fmt: skip
 
+    faults = register_faults(kernel, flow)
+
     def lower(instruction: Instruction) -> None:
+        report_registers(lowering, instruction, faults)
         write = _LOWER.get(instruction.opcode[0], lower_arithmetic)
         try:
             write(lowering, instruction)

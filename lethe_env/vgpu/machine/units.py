@@ -38,6 +38,41 @@ class Kind(IntEnum):
     LOAD = 2
     STORE = 3
     REDUCE = 4
+    FACTORS = 5
+
+
+class Misuse(IntEnum):
+    """What a kernel must not do with a unit."""
+
+    NOT_ALLOCATED = 0
+    OTHER_LANES = 1
+    NO_ROOM = 2
+    KEPT = 3
+    NOT_AS_ALLOCATED = 4
+    GIVEN_UP = 5
+    UNDER_WAY = 6
+    NOT_AWAITED = 7
+    EARLY_REGISTERS = 8
+    NO_REGISTER_FENCE = 9
+    NOT_STORED = 10
+    NO_FENCE = 11
+
+
+MISUSES = {
+    Misuse.NOT_ALLOCATED: "columns of tensor memory are used that are not allocated",
+    Misuse.OTHER_LANES: "lanes of tensor memory are used that belong to another warp",
+    Misuse.NO_ROOM: "so many columns of tensor memory are not free, or cannot be allocated",
+    Misuse.KEPT: "the block ends before these columns of tensor memory are released",
+    Misuse.NOT_AS_ALLOCATED: "columns of tensor memory are released that were not allocated so",
+    Misuse.GIVEN_UP: "the block has given up its right to allocate tensor memory",
+    Misuse.UNDER_WAY: "a product that works on these columns has not been waited for",
+    Misuse.NOT_AWAITED: "the block ends before anyone has waited for this",
+    Misuse.EARLY_REGISTERS: "a register is used before what fills it has been waited for",
+    Misuse.NO_REGISTER_FENCE: "registers of the product have changed since the last wgmma.fence",
+    Misuse.NOT_STORED: "a store to these columns of tensor memory has not been waited for",
+    Misuse.NO_FENCE: "shared memory that threads wrote is read without fence.proxy.async",
+}
+"""In words."""
 
 
 class Operation(ctypes.Structure):
@@ -68,8 +103,9 @@ class Units(ctypes.Structure):
     _fields_ = (
         ("first", c_uint32),
         ("count", c_uint32),
-        ("allocated", c_uint32),
-        ("relinquished", c_uint32),
+        ("given_up", c_uint32),
+        ("spare", c_uint32),
+        ("allocation_sites", c_uint32 * TENSOR_COLUMNS),
         ("owners", c_uint8 * TENSOR_COLUMNS),
         ("defined", c_uint8 * (TENSOR_COLUMNS * TENSOR_LANES // ROW_BLOCK)),
         ("queue", c_uint64 * (QUEUE * ctypes.sizeof(Operation) // 8)),
@@ -87,3 +123,10 @@ def uses_units(kernel: Kernel) -> bool:
 def units_of(writer: Writer, context: Value) -> Value:
     """Pointer to the `Units` of a context."""
     return writer.read(context, Context, "units")
+
+
+def operation_at(writer: Writer, units: Value, position: Value) -> Value:
+    """The operation at a position of the queue, which goes round."""
+    index = writer.both(writer.resize(position, "i64"), QUEUE - 1)
+    size = f"[{ctypes.sizeof(Operation)} x i8]"
+    return writer.item(writer.field(units, Units, "queue"), size, index)

@@ -6,15 +6,19 @@ Each warp computes its own 16 rows where the instruction is issued.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ..alu.long_sums import FACTORS, ROWS
 from ..ptx.model import Immediate, Instruction, Operand, Vector
 from . import tiles
+from .dispatch import push, submit
 from .emit import Module, Writer
-from .layout import Fiber
+from .groups import close_group, wait_for_groups
+from .layout import Context, Fiber, Site
 from .lowering import Lowering, take_operands
 from .products import Tile, multiply
-from .values import LANES, Value, constant, declared, i64, vector
+from .units import Kind, Operation
+from .values import LANES, Value, constant, declared, i32, i64, vector
 
 SOURCES = {
     ("f32", "f16", "f16"): "f16",
@@ -25,6 +29,9 @@ SOURCES = {
 }
 """By the types of the result and the factors."""
 
+_NUMBERS = {source: number for number, source in enumerate(SOURCES.values())}
+"""By which an `Operation` names them."""
+
 _WIDEST = 256
 _GROUP = 8
 """Columns whose results fill four registers of a warp."""
@@ -33,12 +40,12 @@ _GROUP = 8
 def lower_warpgroup(lowering: Lowering, instruction: Instruction) -> None:
     """Write `wgmma` and what orders it."""
     match instruction.opcode[1:]:
-        case ("fence" | "commit_group", "sync", "aligned"):
+        case ("fence", "sync", "aligned"):
             return
+        case ("commit_group", "sync", "aligned"):
+            close_group(lowering, instruction, "product_group")
         case ("wait_group", "sync", "aligned"):
-            (pending,) = take_operands(instruction, 1)
-            if not isinstance(pending, Immediate):
-                raise lowering.unsupported(instruction)
+            wait_for_groups(lowering, instruction, "product_group")
         case ("mma_async", "sync", "aligned", shape, *types):
             _lower_product(lowering, instruction, shape, tuple(types))
         case _:
@@ -125,17 +132,12 @@ def write_worker(module: Module, source: str) -> str:
               right_across: Value, site: Value) -> None:  # fmt: skip
         rows = Tile.reserve(writer, ROWS, depth)
         others = Tile.reserve(writer, _WIDEST, depth)
-        read = tiles.reader(module, kind)
-        warp = writer.resize(writer.both(writer.read(fiber, Fiber, "warp"), 3), "i64")
         given = writer.compare("ne", writer.cast("ptrtoint", fragments, "i64"), 0)
         with writer.when(given):
             _place_fragments(writer, kind, fragments, rows.values)
-        with writer.when(writer.invert(given)):
-            writer.call("void", read, context, left, swizzle(writer, left), site,
-                        writer.mul(warp, ROWS), i64(ROWS), left_across, rows.values, i64(1),
-                        i64(ROWS))  # fmt: skip
-        writer.call("void", read, context, right, swizzle(writer, right), site, i64(0), columns,
-                    right_across, others.values, i64(depth), i64(1))  # fmt: skip
+        factors = _Factors(left, right, columns, left_across, right_across, writer.invert(given))
+        factors.read(writer, context, source, site, rows, others)
+        factors.hand_over(writer, context, fiber, source, site)
         wide = rows.find_exponents(writer, source, i64(ROWS * depth))
         odd = others.find_exponents(writer, source, writer.mul(columns, depth))
         wide = writer.either(wide, odd)
@@ -155,6 +157,73 @@ def write_worker(module: Module, source: str) -> str:
         "columns, i1 fresh, i1 left_across, i1 right_across, i32 site"
     )
     return module.function(f"wgmma.{source}", "void", parameters, build)
+
+
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """Where the factors of one warp's product lie in shared memory."""
+
+    left: Value
+    right: Value
+    columns: Value
+    left_across: Value
+    right_across: Value
+    left_is_there: Value
+    """Not in registers, `i1`."""
+
+    def read(
+        self, writer: Writer, context: Value, source: str, site: Value, rows: Tile, others: Tile
+    ) -> None:
+        """Fetch them, with all checks."""
+        depth = FACTORS[source].depth
+        name = tiles.reader(writer.module, source.partition(".")[0])
+        fiber = writer.read(context, Context, "current")
+        warp = writer.resize(writer.both(writer.read(fiber, Fiber, "warp"), 3), "i64")
+        with writer.when(self.left_is_there):
+            writer.call("void", name, context, self.left, swizzle(writer, self.left), site,
+                        writer.mul(warp, ROWS), i64(ROWS), self.left_across, rows.values, i64(1),
+                        i64(ROWS))  # fmt: skip
+        writer.call("void", name, context, self.right, swizzle(writer, self.right), site, i64(0),
+                    self.columns, self.right_across, others.values, i64(depth), i64(1))  # fmt: skip
+
+    def hand_over(
+        self, writer: Writer, context: Value, fiber: Value, source: str, site: Value
+    ) -> None:
+        """Until its group is waited for, the product may read them again."""
+        window = writer.field(context, Context, "shared_window")
+        with writer.when(writer.compare("ne", writer.read(window, Site, "shadow"), 0)):
+            own = push(writer, context, fiber, Kind.FACTORS, site)
+            flags = i32(0)
+            for bit, flag in enumerate((self.left_across, self.right_across, self.left_is_there)):
+                one = writer.shift_left(writer.resize(flag, "i32"), bit)
+                flags = writer.either(flags, one)
+            fields = {
+                "left": self.left,
+                "right": self.right,
+                "columns": writer.resize(self.columns, "i32"),
+                "sources": _NUMBERS[source],
+                "flags": flags,
+                "group": writer.read(fiber, Fiber, "product_group"),
+            }
+            for name, value in fields.items():
+                writer.write(own, Operation, name, value)
+            submit(writer, context)
+
+
+def look_again(writer: Writer, context: Value, operation: Value) -> None:
+    """Write what happens to a product's factors when it must be done at last."""
+    flags, columns = (writer.read(operation, Operation, name) for name in ("flags", "columns"))
+    across = [writer.compare("ne", writer.both(flags, 1 << bit), 0) for bit in range(3)]
+    left, right = (writer.read(operation, Operation, name) for name in ("left", "right"))
+    factors = _Factors(left, right, writer.resize(columns, "i64"), *across)
+    number = writer.read(operation, Operation, "sources")
+    site = writer.read(operation, Operation, "site")
+    for source, own in _NUMBERS.items():
+        with writer.when(writer.compare("eq", number, own)):
+            depth = FACTORS[source].depth
+            rows = Tile.reserve(writer, ROWS, depth)
+            others = Tile.reserve(writer, _WIDEST, depth)
+            factors.read(writer, context, source, site, rows, others)
 
 
 def swizzle(writer: Writer, descriptor: Value) -> Value:

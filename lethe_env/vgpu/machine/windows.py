@@ -25,7 +25,7 @@ from .layout import (
 )
 from .values import Value, constant, i32, i64
 
-OUT_OF_BOUNDS, UNINITIALISED_READ, RACE, BARRIER = range(4)
+OUT_OF_BOUNDS, UNINITIALISED_READ, RACE, BARRIER, ASYNCHRONOUS = range(5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from .layout import (
     CHECK_DEFINED,
     CHECK_RACES,
     COUNT_MEMORY,
+    EARLY,
     FINDING_KINDS,
     MESSAGES,
     VARIABLES_WINDOW,
@@ -64,6 +65,7 @@ class Worker:
             | CHECK_DEFINED * options.definedness
             | CHECK_BARRIERS * options.barriers
             | COUNT_MEMORY * options.count_memory
+            | EARLY * options.early
             | ALONE * (len(launch.shares) == 1)
         )
 

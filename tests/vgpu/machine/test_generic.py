@@ -262,4 +262,4 @@ def test_integer_products_saturate_once(machine, kind):
 
 def test_refusals_name_the_line(machine):
     with pytest.raises(UnsupportedError, match=r"kernel\.py:1"):
-        machine.assembled("mov.b64 %d3, kernel_param_0;", zeros(1))
+        machine.assembled("mov.b64 %d3, kernel_param_0; ld.param.b64 %d4, [%d3];", zeros(1))

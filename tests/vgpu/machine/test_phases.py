@@ -158,3 +158,18 @@ def test_a_barrier_must_be_made(machine, body, kind):
     report = machine.assembled(body, torch.zeros(1))
     assert kind in {finding.kind for finding in report.findings}
     assert all(finding.opcode.startswith("mbarrier") for finding in report.findings)
+
+
+def test_a_barrier_is_made_before_others_see_it(machine):
+    """A barrier of the block has to lie between the two."""
+    body = f"""
+    {INIT.format(count=1).replace("bar.sync 0;", "")}
+    @%p1 mbarrier.arrive.shared::cta.b64 _, [%r5];
+    {WAIT.format(name="", parity=0)}
+    """
+    ordered = body.replace("@%p1 mbarrier.arrive", "bar.sync 0; @%p1 mbarrier.arrive")
+    assert machine.assembled(ordered, torch.zeros(1), threads=64).findings == ()
+    early = body.replace("@%p1 mbarrier.arrive.shared::cta.b64 _, [%r5];", "")
+    early = early.replace("try_wait.parity", "test_wait.parity").replace("@!%p9 bra wait;", "")
+    (finding,) = machine.assembled(early, torch.zeros(1), threads=64).findings
+    assert finding.kind == "barrier" and "warp 0" in finding.detail
