@@ -3,58 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .access import loader, storer
 from .chunks import CHUNK_BYTES, Chunks
 from .emit import Module, Writer
-from .layout import STOPS, Context
-from .tensor_maps import TensorMap, fetcher, global_access
+from .tensor_maps import global_access
+from .tile_shapes import Shape, read_shape
 from .units import RANKS, Kind, Operation
-from .values import LANES, Value, constant, constants, declared, i32, i64, struct_type, vector
+from .values import LANES, Value, constant, constants, declared, i64, struct_type, vector
 
-_SIZES = (0, 1, 2, 2, 3, 3, 1, 2, None, 3, 1)
-"""Logarithms of the bytes of an element, by the number of its type; those that convert are not
-implemented.
-"""
-_UNKNOWN = 15
 _WORDS = 4
-_LARGEST_BOX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A tile as one operation finds it; lists go from the innermost dimension out, `i64` each."""
-
-    element_bits: Value
-    """Logarithm of the bytes of an element."""
-    swizzle: Value
-    """Bits of a chunk's number that are exchanged."""
-    nan_fill: Value
-    start: Value
-    boxes: list[Value]
-    lengths: list[Value]
-    strides: list[Value]
-    origin: list[Value]
-    element_type: Value
-
-    def row_bytes(self, writer: Writer) -> Value:
-        """Bytes of an innermost row of the tile."""
-        return writer.binary("shl", self.boxes[0], self.element_bits)
-
-    def rows(self, writer: Writer) -> Value:
-        """Rows of the tile."""
-        total = self.boxes[1]
-        for box in self.boxes[2:]:
-            total = writer.mul(total, box)
-        return total
 
 
 def claimer(module: Module) -> str:
     """`claim(context, operation)`: a copy may touch shared memory from when it is handed over."""
 
     def build(writer: Writer, context: Value, operation: Value) -> None:
-        shape, valid = _shape(writer, context, operation)
+        shape, valid = read_shape(writer, context, operation)
         with writer.when(valid):
             site = writer.read(operation, Operation, "site")
             chunks = Chunks(writer, context, site)
@@ -86,7 +51,7 @@ def copier(
     """
 
     def build(writer: Writer, context: Value, operation: Value) -> None:
-        shape, valid = _shape(writer, context, operation)
+        shape, valid = read_shape(writer, context, operation)
         with writer.when(valid):
             _Copy(writer, context, operation, shape, kind, update).run()
             size = writer.mul(shape.rows(writer), shape.row_bytes(writer))
@@ -95,71 +60,6 @@ def copier(
 
     name = f"tile.{kind.name.lower()}"
     return module.function(name, "void", declared("ptr context, ptr operation"), build)
-
-
-def _shape(writer: Writer, context: Value, operation: Value) -> tuple[Shape, Value]:
-    """The tile of an operation, and whether its map is implemented; ends the launch if not."""
-    place = writer.slot("[128 x i8]", 16)
-    address = writer.read(operation, Operation, "left")
-    site = writer.read(operation, Operation, "site")
-    writer.call("void", fetcher(writer.module), context, address, site, place)
-    rank = writer.read(operation, Operation, "rank")
-
-    def field(name: str) -> Value:
-        return writer.read(place, TensorMap, name)
-
-    def item(structure: type, base: Value, name: str, index: int, element: str) -> Value:
-        start = writer.field(base, structure, name)
-        return writer.load(element, writer.item(start, element, index), 4)
-
-    boxes, lengths, strides, origin = [], [], [], []
-    simple = writer.compare("eq", writer.add(field("rank"), 1), rank)
-    for index in range(RANKS):
-        there = writer.compare("ugt", rank, index)
-        box, length = (item(TensorMap, place, n, index, "i32") for n in ("box_dim", "global_dim"))
-        at = item(Operation, operation, "coordinates", index, "i32")
-        step = item(TensorMap, place, "element_stride", index, "i32")
-        fits = writer.compare("ult", writer.sub(box, 1), _LARGEST_BOX)
-        fits = writer.both(fits, writer.compare("eq", step, 1))
-        simple = writer.both(simple, writer.either(fits, writer.invert(there)))
-        boxes.append(writer.resize(writer.select(there, box, i32(1)), "i64"))
-        lengths.append(writer.resize(writer.select(there, length, i32(1)), "i64"))
-        origin.append(writer.cast("sext", writer.select(there, at, i32(0)), "i64"))
-        if index:
-            stride = item(TensorMap, place, "global_stride", index - 1, "i64")
-            strides.append(writer.select(there, stride, i64(0)))
-    number = writer.resize(field("elemtype"), "i64")
-    table = sum((_UNKNOWN if s is None else s) << 4 * k for k, s in enumerate(_SIZES))
-    table |= sum(_UNKNOWN << 4 * k for k in range(len(_SIZES), 16))
-    shift = writer.both(writer.mul(number, 4), 63)
-    bits = writer.both(writer.binary("lshr", i64(table), shift), _UNKNOWN)
-    simple = writer.both(simple, writer.compare("ult", number, len(_SIZES)))
-    simple = writer.both(simple, writer.compare("ne", bits, _UNKNOWN))
-    simple = writer.both(simple, writer.compare("eq", field("interleave_layout"), 0))
-    simple = writer.both(simple, writer.compare("ule", field("swizzle_mode"), 3))
-    bits = writer.both(bits, 3)
-    swizzle = writer.resize(field("swizzle_mode"), "i64")
-    shape = Shape(
-        element_bits=bits,
-        swizzle=writer.sub(writer.binary("shl", i64(1), writer.both(swizzle, 3)), 1),
-        nan_fill=writer.compare("ne", field("fill_mode"), 0),
-        start=field("global_address"),
-        boxes=boxes,
-        lengths=lengths,
-        strides=strides,
-        origin=origin,
-        element_type=number,
-    )
-    ragged = writer.both(shape.row_bytes(writer), CHUNK_BYTES - 1)
-    simple = writer.both(simple, writer.compare("eq", ragged, 0))
-    with writer.when(writer.invert(simple)):
-        refuse(writer, context)
-    return shape, simple
-
-
-def refuse(writer: Writer, context: Value) -> None:
-    """End the launch at something that only shows while it runs."""
-    writer.write(context, Context, "stop", STOPS.index("unsupported"))
 
 
 class _Copy:

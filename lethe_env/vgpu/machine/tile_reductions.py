@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .atomics import Atomic, warp_function
 from .chunks import CHUNK_BYTES
 from .emit import Writer
-from .tile_copies import Shape, refuse
+from .tile_shapes import Shape, refuse
 from .units import Operation
 from .values import LANES, Value, constant, constants, like, vector
 from .windows import Access
