@@ -2,9 +2,9 @@
 
 32 bytes of a row of A and a column of B make one sum. All its products and the accumulator are
 aligned to the largest exponent among them, truncated to 25 fraction bits and added as integers;
-the sum is truncated to f32. Zeros count with the exponent -133. The 8-bit floats of sm_90 are
-truncated to 13 bits instead, and so are their sums. This is MMA-Sim's model of `wgmma` and
-`tcgen05.mma`, which its authors validated on hardware.
+the sum is truncated to f32, or rounded to f16. Zeros count with the exponent -133, or -21. The
+8-bit floats of sm_90 are truncated to 13 bits instead, and so are their sums. This is MMA-Sim's
+model of `wgmma` and `tcgen05.mma`, which its authors validated on hardware. Integers wrap.
 
 A vector holds one output of 16 rows. Factors come with their exponents, which many sums share.
 """
@@ -25,7 +25,7 @@ ROWS = 16
 COMMON_EXPONENTS = (-50, 60)
 """Elements in this range, and zeros, have products and sums that f32 holds."""
 
-_ZERO_EXPONENT = -133
+_ZERO_EXPONENT, _HALF_ZERO_EXPONENT = -133, -21
 _NO_EXPONENT = -1000
 """Stands for the exponent of a zero factor, below that of every product."""
 
@@ -43,6 +43,7 @@ class Factor:
     """Of aligned products."""
     kept_bits: int = 24
     """Of a sum, its first among them."""
+    integer: bool = False
 
     @property
     def depth(self) -> int:
@@ -58,8 +59,11 @@ FACTORS: Mapping[str, Factor] = {
     "e4m3": Factor(8, -6),
     "e5m2.short": Factor(8, -14, 13, 14),
     "e4m3.short": Factor(8, -6, 13, 14),
+    "f16.half": Factor(16, -14),
+    "s8": Factor(8, 0, 0, 32, integer=True),
+    "u8": Factor(8, 0, 0, 32, integer=True),
 }
-"""By type; `.short` is how sm_90 adds 8-bit floats."""
+"""By type; `.short` is how sm_90 adds 8-bit floats, `.half` rounds sums to f16."""
 
 
 @cache
@@ -73,6 +77,8 @@ def define_values(source: str, count: int) -> Definition:
         value = build.floats(build.binary("and", raw, 0xFFFFE000))
     elif kind in ("f16", "bf16"):
         value = rounding.widen(build, raw, SCALARS[kind])
+    elif factor.integer:
+        value = build.resize(raw, 32, signed=kind == "s8")
     else:
         value = _eight_bits(build, raw, kind)
     build.result(build.bits(value))
@@ -117,7 +123,10 @@ def _exponent(build: Builder, bits: Value, smallest: int, of_zero: int) -> Value
 def sum_name(source: str) -> str:
     """Sums that agree in depth and widths are one function."""
     factor = FACTORS[source]
-    return f"{factor.depth}.{factor.fraction_bits}"
+    if factor.integer:
+        return "integer"
+    half = ".half" if source.endswith(".half") else ""
+    return f"{factor.depth}.{factor.fraction_bits}{half}"
 
 
 @cache
@@ -132,6 +141,10 @@ def define_sum(source: str, wide: bool) -> Definition:
         wide: Whether factors may be too large or small for f32 to hold products, or not finite.
     """
     factor = FACTORS[source]
+    if factor.integer:
+        return _integer_sum(factor)
+    half = source.endswith(".half")
+    smallest, zero = (-14, _HALF_ZERO_EXPONENT) if half else (-126, _ZERO_EXPONENT)
     build = Builder(ROWS)
     start = build.operand("b32")
     element = "double" if wide else "float"
@@ -142,12 +155,16 @@ def define_sum(source: str, wide: bool) -> Definition:
         products.append(build.binary("fmul", *values))
         exponents.append(build.binary("add", left_exponent, right_exponent))
     of_products = _largest(build, exponents)
-    largest = build.intrinsic("smax", of_products, _exponent(build, start, -126, _ZERO_EXPONENT))
-    lowest = _ZERO_EXPONENT if wide else 2 * COMMON_EXPONENTS[0]
+    largest = build.intrinsic("smax", of_products, _exponent(build, start, smallest, zero))
+    lowest = zero if wide or half else 2 * COMMON_EXPONENTS[0]
     largest = build.intrinsic("smax", largest, build.constant(lowest, largest))
     accumulator = build.floats(start)
     total = _total(build, accumulator, products, largest, factor.fraction_bits)
-    result = _truncated(build, total, factor.kept_bits, wide)
+    if half:
+        narrow = rounding.narrow_double(build, total, SCALARS["f16"])
+        result = rounding.widen(build, narrow, SCALARS["f16"])
+    else:
+        result = _truncated(build, total, factor.kept_bits, wide)
     # Without a product the accumulator is kept; as is one that is not finite.
     empty = build.compare("slt", of_products, _NO_EXPONENT // 2)
     special = build.compare("uge", build.binary("and", start, 0x7FFFFFFF), 0x7F800000)
@@ -159,6 +176,17 @@ def define_sum(source: str, wide: bool) -> Definition:
         result = _with_specials(build, accumulator, products, result)
     build.result(rounding.canonical_nan(build, result, build.bits(result)))
     return build.finish(f"alu.long.sum.{sum_name(source)}.{'wide' if wide else 'usual'}")
+
+
+def _integer_sum(factor: Factor) -> Definition:
+    """Products added up in 32 bits, wrapping."""
+    build = Builder(ROWS)
+    total = build.operand("b32")
+    for _ in range(factor.depth):
+        left, _, right, _ = (build.operand("b32") for _ in range(4))
+        total = build.binary("add", total, build.binary("mul", left, right))
+    build.result(total)
+    return build.finish("alu.long.sum.integer")
 
 
 def _largest(build: Builder, values: Sequence[Value]) -> Value:

@@ -26,6 +26,8 @@ class Tile:
 
     def find_exponents(self, writer: Writer, source: str, count: Value) -> Value:
         """Fill in the exponents; whether f32 is too narrow for some element, `i1`."""
+        if FACTORS[source].integer:
+            return constant("i1", 0)
         name = tiles.exponents(writer.module, source)
         return writer.call("i1", name, self.values, self.exponents, count)
 

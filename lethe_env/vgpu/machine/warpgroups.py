@@ -26,11 +26,17 @@ SOURCES = {
     ("f32", "tf32", "tf32"): "tf32",
     ("f32", "e5m2", "e5m2"): "e5m2.short",
     ("f32", "e4m3", "e4m3"): "e4m3.short",
+    ("f16", "f16", "f16"): "f16.half",
+    ("s32", "s8", "s8"): "s8",
+    ("s32", "u8", "u8"): "u8",
 }
 """By the types of the result and the factors."""
 
 _NUMBERS = {source: number for number, source in enumerate(SOURCES.values())}
 """By which an `Operation` names them."""
+
+_HALF = "f16.half"
+"""Two of its results lie in a register."""
 
 _WIDEST = 256
 _GROUP = 8
@@ -62,12 +68,13 @@ def _lower_product(
     columns, depth = int(sizes[1]), int(sizes[2])
     if depth != FACTORS[source].depth or columns % _GROUP or not 0 < columns <= _WIDEST:
         raise lowering.unsupported(instruction)
-    target, left, right, keep, *rest = take_operands(instruction, 5, more=True)
+    target, left, right, keep, *rest = take_operands(instruction, 4, more=True)
     across = _modifiers(lowering, instruction, source, left, rest)
-    if not isinstance(target, Vector) or len(target.items) != columns // 2:
+    count = columns // 4 if source == _HALF else columns // 2
+    if not isinstance(target, Vector) or len(target.items) != count:
         raise lowering.unsupported(instruction, "its result")
     registers, writer = lowering.registers, lowering.writer
-    results = writer.slot(f"[{columns // 2 * LANES} x i32]", 64)
+    results = writer.slot(f"[{count * LANES} x i32]", 64)
     for index, item in enumerate(target.items):
         place = writer.item(results, vector("i32"), index)
         writer.store(registers.read(item, "i32", lanes=True), place, 64)
@@ -98,6 +105,8 @@ def _modifiers(
     expected = 2
     if FACTORS[source].bits == 16:
         expected = 3 if isinstance(left, Vector) else 4
+    if FACTORS[source].integer and not values:
+        return False, False
     if len(values) != expected or values[:2] != [1, 1] or not set(values[2:]) <= {0, 1}:
         raise lowering.unsupported(instruction, "its factors' signs or order")
     flags = [bool(value) for value in values[2:]]
@@ -126,6 +135,10 @@ def write_worker(module: Module, source: str) -> str:
     """The function of one warp; see `_lower_product` for its arguments."""
     depth = FACTORS[source].depth
     kind = source.partition(".")[0]
+    half = source == _HALF
+    registers = 2 if half else 4
+    take = _take_halves if half else _take_columns
+    give = _give_halves if half else _give_columns
 
     def build(writer: Writer, context: Value, fiber: Value, results: Value, fragments: Value,
               left: Value, right: Value, columns: Value, fresh: Value, left_across: Value,
@@ -143,13 +156,13 @@ def write_worker(module: Module, source: str) -> str:
         wide = writer.either(wide, odd)
         work = writer.slot(f"[{_GROUP * ROWS} x i32]", 64)
         with writer.repeat(writer.shift_right(columns, 3)) as group:
-            own = writer.item(results, f"[{4 * LANES} x i32]", group)
-            _take_columns(writer, own, work)
+            own = writer.item(results, f"[{registers * LANES} x i32]", group)
+            take(writer, own, work)
             first = writer.mul(group, _GROUP * depth)
             part = Tile(*(writer.item(place, "i32", first)
                           for place in (others.values, others.exponents)))  # fmt: skip
             multiply(writer, source, rows, part, ROWS, wide, work, i64(_GROUP), ROWS, fresh)
-            _give_columns(writer, work, own)
+            give(writer, work, own)
         writer.give()
 
     parameters = declared(
@@ -264,6 +277,45 @@ def _take_columns(writer: Writer, own: Value, work: Value) -> None:
         odd = column % 2
         rows = writer.shuffle(registers[odd], picked, registers[2 + odd])
         writer.store(rows, writer.item(work, "i32", column * ROWS), 64)
+
+
+def _take_halves(writer: Writer, own: Value, work: Value) -> None:
+    """Two registers of pairs of f16 to eight columns of 16 rows, as f32."""
+    words = vector("i32", LANES)
+    registers = [writer.load(words, writer.item(own, words, half), 64) for half in range(2)]
+    define = tiles.define_values("f16", ROWS)
+    for column in range(_GROUP):
+        lanes = [4 * row + column // 2 for row in range(8)]
+        picked = lanes + [LANES + lane for lane in lanes]
+        rows = writer.shuffle(registers[0], picked, registers[1])
+        raw = writer.resize(writer.shift_right(rows, 16 * (column % 2)), "i16")
+        values = tiles.call_definition(writer, define, [raw], ROWS)
+        writer.store(values, writer.item(work, "i32", column * ROWS), 64)
+
+
+def _give_halves(writer: Writer, work: Value, own: Value) -> None:
+    """The inverse of `_take_halves`; the values are exact in f16."""
+    row = vector("float", ROWS)
+    columns = [writer.load(row, writer.item(work, row, c), 64) for c in range(_GROUP)]
+    pairs = []
+    for first in range(0, _GROUP, 2):
+        low, high = (_half_bits(writer, columns[first + odd]) for odd in range(2))
+        pairs.append(writer.either(low, writer.shift_left(high, 16)))
+    low = writer.shuffle(pairs[0], range(2 * ROWS), pairs[1])
+    high = writer.shuffle(pairs[2], range(2 * ROWS), pairs[3])
+    for half in range(2):
+        lanes = [(lane % 4) * ROWS + 8 * half + lane // 4 for lane in range(LANES)]
+        value = writer.shuffle(low, lanes, high)
+        writer.store(value, writer.item(own, vector("i32", LANES), half), 64)
+
+
+def _half_bits(writer: Writer, value: Value) -> Value:
+    """An f32 that f16 holds as its bits, in 32; a NaN is the canonical one."""
+    narrow = writer.cast("fptrunc", value, vector("half", ROWS))
+    bits = writer.cast("bitcast", narrow, vector("i16", ROWS))
+    unordered = writer.op(vector("i1", ROWS), f"fcmp uno {value}, {value.text}")
+    bits = writer.select(unordered, constant(bits.type, 0x7FFF), bits)
+    return writer.resize(bits, "i32")
 
 
 def _give_columns(writer: Writer, work: Value, own: Value) -> None:

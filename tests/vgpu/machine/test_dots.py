@@ -4,6 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from mmasim.arithmetic import fdpa
 
 from .matrices import SIZES, product
 
@@ -51,6 +52,14 @@ def attention(q, k, v, out, L, BM: tl.constexpr, BN: tl.constexpr, D: tl.constex
         total = tl.dot(p.to(y.dtype), y, total * keep[:, None])
         largest = new
     tl.store(out + rows[:, None] * D + d[None, :], total / weight[:, None])
+
+
+@triton.jit
+def once(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, KIND: tl.constexpr):
+    rows, columns, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    x = tl.load(a + rows[:, None] * BK + k[None, :])
+    y = tl.load(b + columns[None, :] * BK + k[:, None])
+    tl.store(c + rows[:, None] * BN + columns[None, :], tl.dot(x, y, out_dtype=KIND))
 
 
 @triton.jit
@@ -159,3 +168,33 @@ def test_tiles_and_specialised_warps(machine, architecture, special):
         expected = product(a[:, piece], b[:, piece], expected, "f16")
     assert report.stopped == "" and report.findings == ()
     assert torch.equal(out, expected)
+
+
+def test_products_of_integers(machine):
+    a, b = (torch.randint(-128, 128, (n, 64), dtype=torch.int8) for n in (64, 32))
+    out = torch.empty(64, 32, dtype=torch.int32)
+    blocks = {"BM": 64, "BN": 32, "BK": 64, "KIND": tl.int32}
+    pointers = {"a": "*i8", "b": "*i8", "c": "*i32"}
+    program, size = machine.triton(once, pointers, blocks, architecture=90)
+    assert any(i.opcode[:2] == ("wgmma", "mma_async") for i in program.kernel.body)
+    report = machine.run(program, (1,), a, b, out, shared_bytes=size)
+    assert torch.equal(out, a.int() @ b.int().T)
+    assert report.findings == ()
+
+
+def test_sums_in_half_precision(machine):
+    generator = torch.Generator().manual_seed(6)
+    a, b = (torch.randn(n, 64, generator=generator).half() for n in (64, 32))
+    out = torch.empty(64, 32, dtype=torch.float16)
+    blocks = {"BM": 64, "BN": 32, "BK": 64, "KIND": tl.float16}
+    pointers = {"a": "*fp16", "b": "*fp16", "c": "*fp16"}
+    program, size = machine.triton(once, pointers, blocks, architecture=90)
+    assert any(i.opcode[-3:] == ("f16", "f16", "f16") for i in program.kernel.body)
+    report = machine.run(program, (1,), a, b, out, shared_bytes=size)
+    model = fdpa.MMA_T_FDPA(25, "RNE-FP16", 16, -21, "f16", "f16")
+    expected = torch.zeros(64, 32, dtype=torch.float16)
+    for start in range(0, 64, 16):
+        piece = slice(start, start + 16)
+        expected = model(a[:, piece], b[:, piece].T, expected)
+    assert torch.equal(out, expected)
+    assert report.findings == ()
