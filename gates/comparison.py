@@ -15,8 +15,15 @@ from .verdict import Evidence, Finding, failed, not_applicable, passed
 
 EVIDENCE_LIMIT = 3
 """Failing probes that a finding describes; further ones are only counted."""
-REFUSALS = ("TypeError", "ValueError", "NotImplementedError", "AssertionError", "RuntimeError")
-"""Exceptions with which honest code refuses a dtype."""
+REFUSALS = (
+    "TypeError",
+    "ValueError",
+    "NotImplementedError",
+    "AssertionError",
+    "RuntimeError",
+    "CompilationError",
+)
+"""Exceptions with which honest code, or Triton on its behalf, refuses a dtype."""
 DTYPE_WORDS = (
     "dtype",
     "float16",

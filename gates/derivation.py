@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..tasks.families import NON_FINITE
 from ..tasks.inputs import draw_inputs, dtype_named
@@ -16,7 +16,7 @@ from ..tasks.model import Task
 from ..tasks.modules import in_probe_dtype, reference_module
 from ..tasks.probe import Probe
 from ..tasks.reference import one_line
-from .annihilation import ZeroAnnihilates
+from .annihilation import PaddingCounts, ZeroAnnihilates
 from .evaluation import Run, copy_value, evaluate, is_floating, run_working
 from .rounding import Estimate, Precision, allowed, estimate
 from .truth import Truth, TruthTensor
@@ -49,7 +49,7 @@ def compute_truth(task: Task, probe: Probe, *, tf32: bool, samples: int) -> Trut
     try:
         usual = estimate(wide, precision, samples=samples, seed=probe.seed)
         strict = _without_flushing(wide, precision, probe, usual, samples)
-        other = _other_convention(wide, probe)
+        others = _other_conventions(wide, probe)
     except Exception as error:  # noqa: BLE001 - a reference that float64 breaks is not charged
         return Truth(error=f"in float64: {one_line(error)}")
     tensors = [
@@ -62,7 +62,7 @@ def compute_truth(task: Task, probe: Probe, *, tf32: bool, samples: int) -> Trut
             strict=True,
         )
     ]
-    if other is not None:
+    for other in others:
         tensors = [_agreed(one, two) for one, two in zip(tensors, other, strict=True)]
     count = len(working.outputs)
     return Truth(
@@ -112,12 +112,21 @@ def _without_flushing(
     return estimate(run, keeping, samples=samples, seed=probe.seed)
 
 
-def _other_convention(run: _WideRun, probe: Probe) -> list[torch.Tensor] | None:
-    """The results if products skip exact zeros, where the probe has non-finite values."""
-    if probe.values not in NON_FINITE and probe.weights != "corrupted":
-        return None
-    with ZeroAnnihilates():
-        return run()
+def _other_conventions(run: _WideRun, probe: Probe) -> list[list[torch.Tensor]]:
+    """The results if products skip exact zeros, and if padding counts as zeros that are multiplied.
+
+    Asked where the probe has non-finite values; the second one, where weights have them.
+    """
+    conventions: list[TorchDispatchMode] = []
+    if probe.values in NON_FINITE or probe.weights == "corrupted":
+        conventions.append(ZeroAnnihilates())
+    if probe.weights == "corrupted":
+        conventions.append(PaddingCounts())
+    results = []
+    for convention in conventions:
+        with convention:
+            results.append(run())
+    return results
 
 
 def _agreed(tensor: TruthTensor, other: torch.Tensor) -> TruthTensor:

@@ -44,6 +44,7 @@ class RoundingMode(Float64Mode):
         self._sizes.rewind()
         self._storage_unit = precision.elementwise_unit
         self._fused = 0
+        self._shrinking = float(draw(torch.Size(())))
         self.reduction_terms = 1
         self.unmodelled: set[str] = set()
 
@@ -118,8 +119,9 @@ class RoundingMode(Float64Mode):
         sizes = self._sizes.of(
             question, lambda: self._sizes_of(rule, func, args, kwargs, out, terms)
         )
+        shrunk = 1 + self._shrinking * TF32_UNIT if self._cuts(rule) else 1.0
         noisy = [
-            value if size is None else self._off_by(value, size.at(value))
+            value if size is None else self._off_by(value, size.at(value)) * shrunk
             for value, size in zip(_flat(out), sizes, strict=True)
         ]
         return noisy[0] if isinstance(out, Tensor) else tuple(noisy)
@@ -184,19 +186,35 @@ class RoundingMode(Float64Mode):
         kwargs: Mapping[str, Any],
         out: Any,
     ) -> list[Tensor | float]:
-        """Absolute error of cutting both factors to TF32, per result."""
-        allowed = self._precision.tf32 and self._precision.dtype is torch.float32
-        if not (rule.product and allowed):
+        """Absolute error of cutting both factors to TF32, per result.
+
+        A subnormal number loses as much as the smallest normal one. What all results of a run lose
+        alike is drawn once for the run.
+        """
+        if not self._cuts(rule):
             return [0.0] * len(_flat(out))
         if rule.addend is not None:
             addend = args[rule.addend]
             without = torch.zeros_like(addend) if func is not aten.convolution.default else None
             args = (*args[: rule.addend], without, *args[rule.addend + 1 :])
-        squares = _on(lambda value: value.abs().square(), func, args, kwargs)
+        smallest = self._precision.smallest_normal
+        squares = _on(
+            lambda value: torch.where(value == 0, 0.0, value.abs().clamp(min=smallest).square()),
+            func,
+            args,
+            kwargs,
+        )
         return [
             TF32_UNIT * (math.sqrt(2) * square.sqrt() + value.abs()) if square is not None else 0.0
             for square, value in zip(_flat(squares), _flat(out), strict=True)
         ]
+
+    def _cuts(self, rule: Reduction) -> bool:
+        """Whether tensor cores may cut the factors to TF32.
+
+        They drop bits, so every product shrinks, and a chain of layers shrinks by as much in each.
+        """
+        return rule.product and self._precision.tf32 and self._precision.dtype is torch.float32
 
     def _decomposed(
         self,

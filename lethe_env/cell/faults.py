@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import traceback
 
 from triton.compiler.errors import CompilationError
@@ -32,7 +33,8 @@ def from_exception(error: BaseException, phase: str, source_path: str, launches:
     elif _is_memory(root):
         kind, message = "memory", f"more memory was asked for than the limit: {_text(root)}"
     else:
-        kind, message = "exception", _text(root)
+        statement = linecache.getline(source_path, line) if line is not None else ""
+        kind, message = "exception", _text(root, statement)
     return Fault(
         kind=kind,
         phase=phase,
@@ -51,7 +53,8 @@ def _is_memory(error: BaseException) -> bool:
     )
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, statement: str = "") -> str:
+    """What an exception says; one that says nothing is told by the statement that raised it."""
     if isinstance(error, CompilationError) and error.error_message:
         text = str(error.error_message)
     else:
@@ -59,7 +62,7 @@ def _text(error: BaseException) -> str:
             text = str(error)
         except Exception:  # noqa: BLE001 - a candidate's own exception class can do anything
             text = ""
-    text = " ".join(text.split()) or type(error).__name__
+    text = " ".join(text.split()) or " ".join(statement.split()) or type(error).__name__
     return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 1] + "…"
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lethe_env.cell import ModelRequest
+from lethe_env.gates.comparison import refuses_dtype
 
 BODIES = {
     "raise SystemExit(3)": ("exit", "asked to exit with 3"),
@@ -36,6 +37,14 @@ def test_a_raised_exception_leaves_the_cell_alive(model_of, call):
     assert call(cell, torch.ones(1)).fault.exception == "ValueError"
     assert cell.alive
     assert call(cell, torch.zeros(1)).fault is None
+
+
+def test_an_exception_without_words_is_told_by_its_statement(model_of, call):
+    cell = model_of("def forward(self, x):\n    assert x.dtype == torch.float32\n    return x")
+    fault = call(cell, torch.ones(1, dtype=torch.float16)).fault
+    assert fault.exception == "AssertionError"
+    assert fault.message == "assert x.dtype == torch.float32"
+    assert refuses_dtype(fault)
 
 
 ENDLESS = [

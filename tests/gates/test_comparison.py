@@ -109,6 +109,7 @@ def test_nothing_came_back():
     [
         ({"exception": "TypeError", "message": "float16 is not supported"}, True),
         ({"exception": "TypeError", "message": "float16 is not supported", "launches": 1}, False),
+        ({"exception": "CompilationError", "message": "Expected dtype fp32 but got fp16"}, True),
         ({"exception": "KeyError", "message": "float16"}, False),
         ({"exception": "ValueError", "message": "bad shape"}, False),
         ({"exception": "TypeError", "message": "dtype?", "phase": "backward"}, False),

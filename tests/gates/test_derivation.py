@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lethe_env.gates.annihilation import ZeroAnnihilates
+from lethe_env.gates.annihilation import PaddingCounts, ZeroAnnihilates
 from lethe_env.gates.derivation import compute_truth
 from lethe_env.tasks.catalog import suite
+from lethe_env.tasks.inputs import draw_inputs
 from lethe_env.tasks.model import ShapeFamily
+from lethe_env.tasks.modules import reference_module
 from lethe_env.tasks.probe import Probe
 
 NAN = float("nan")
@@ -138,3 +140,68 @@ def test_a_reference_that_changes_its_state_starts_every_run_afresh(make_task, s
     (tensor,) = truth.outputs
     assert (tensor.values == 1).all()
     assert (tensor.allowed < 1e-5).all()
+
+
+def gathered(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    """A transposed convolution as a gather: zeros between and around the entries count."""
+    (size,), (stride,) = layer.kernel_size, layer.stride
+    spread = torch.zeros(*x.shape[:-1], (x.shape[-1] - 1) * stride + 1)
+    spread[..., ::stride] = x
+    windows = torch.nn.functional.pad(spread, (size - 1, size - 1)).unfold(-1, size, 1)
+    kernel = layer.weight.flip(-1)
+    terms = windows[:, :, None] * kernel[None, :, :, None]
+    return terms.sum((1, -1)) + layer.bias[:, None]
+
+
+def multiplied(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    """A convolution in which zeros of the padding are multiplied as well."""
+    (size,), (padding,) = layer.kernel_size, layer.padding
+    windows = torch.nn.functional.pad(x, (padding, padding)).unfold(-1, size, 1)
+    terms = windows[:, None] * layer.weight[None, :, :, None]
+    return terms.sum((2, -1)) + layer.bias[:, None]
+
+
+def skipped(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    with ZeroAnnihilates():
+        return layer(x)
+
+
+LAYERS = {
+    "convolution": (torch.nn.Conv1d(3, 16, 5, padding=2), (multiplied, skipped)),
+    "transposed": (torch.nn.ConvTranspose1d(3, 16, 4, stride=2), (gathered, skipped)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_a_broken_weight_meets_in_the_padding_is_not_charged(make_task, name):
+    layer, ways = LAYERS[name]
+    text = source("self.layer(x[None, :3])").replace(
+        "    def forward",
+        f"""    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.{layer}
+    def forward""",
+    )
+    task = make_task(text, family=ShapeFamily(base={"n": 33}))
+    probe = Probe(sizes={"n": 33}, values="normal", weights="corrupted")
+    (tensor,) = compute_truth(task, probe, tf32=False, samples=2).outputs
+    with torch.no_grad():
+        layer.load_state_dict(reference_module(task, probe).layer.state_dict())
+        (x,) = draw_inputs(task, probe)
+        for way in ways:
+            out = way(x[None, :3], layer)
+            assert torch.equal(out.isnan()[tensor.charged], tensor.values.isnan()[tensor.charged])
+    assert (tensor.charged & tensor.values.isnan()).any()
+    assert (tensor.charged & tensor.values.isfinite()).any()
+    assert not tensor.charged.all()
+
+
+def test_padding_that_is_not_there_does_not_count():
+    weight = torch.ones(2, 1, 3)
+    weight[0, 0, 2] = NAN
+    x = torch.ones(1, 1, 8)
+    with PaddingCounts():
+        bare = torch.nn.functional.conv1d(x, weight)
+        padded = torch.nn.functional.conv1d(x, weight, padding=2)
+    assert bare[0, 1].isfinite().all() and bare[0, 0].isnan().all()
+    assert padded[0, 1].isfinite().all() and padded[0, 0].isnan().all()

@@ -564,6 +564,38 @@ def test_arguments_are_checked():
 
 # chains of elementwise operations
 
+TF32 = Precision(dtype=torch.float32, tf32=True)
+
+
+@pytest.mark.parametrize("depth", [2, 8, 24])
+def test_layers_that_each_drop_the_same_bits_stay_under(depth):
+    """Tensor cores cut bits off, so every layer of a network shrinks its results alike."""
+    torch.manual_seed(0)
+    x, weights = torch.rand(64, 128), [torch.randn(128, 128) * 0.12 for _ in range(depth)]
+
+    def network(x: Tensor, *weights: Tensor) -> Tensor:
+        for weight in weights:
+            x = F.relu(x @ weight)
+        return x
+
+    y = x
+    for weight in weights:
+        y = F.relu((cut_to_tf32(y).double() @ cut_to_tf32(weight).double()).float())
+    assert ratio(y, model(network, [x, *weights], TF32), TF32) < 1
+
+
+def test_tensor_cores_cut_subnormal_numbers_at_the_same_place():
+    torch.manual_seed(0)
+    x, weight = torch.rand(16, 32) * 1e-41, torch.randn(32, 16)
+    keeping = Precision(dtype=torch.float32, tf32=True, flushes_subnormals=False)
+    found = model(torch.matmul, [x, weight], keeping)
+    cut = (cut_to_tf32(x).double() @ cut_to_tf32(weight).double()).float()
+    [truth], [deviation] = found.values, found.deviation
+    bound = allowed(truth, deviation, keeping, torch.float32, subnormal=True)
+    assert not cut.any()
+    assert ((cut.double() - truth).abs() <= bound).all()
+
+
 UNARY = {
     "exp": lambda x: torch.exp(x.clamp(max=10)),
     "log": lambda x: torch.log(x.abs() + 0.25),
