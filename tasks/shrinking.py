@@ -22,8 +22,9 @@ BASE_BUDGET_UNITS = 1 << 18
 """Effort of one call there, see `effort`."""
 LONG_BUDGET_ELEMENTS = 1 << 17
 """Elements of all inputs at the member with the longest reduction."""
-LONG_BUDGET_UNITS = 1 << 19
-"""Effort of one call there: a long reduction with many weights is worth more."""
+LONG_BUDGET_UNITS = 5 << 18
+"""Effort of one call there. Kernels commonly take another path beyond 1,024 terms, and this is what
+a thousand rows of eight thousand weights cost."""
 WORTHWHILE = 0.875
 """A reference that is expensive at every size is not made smaller: each halving of a size has to
 bring the effort below this part of what it was."""
