@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.nvidia.compiler import CUDAOptions
+from triton.compiler.errors import CompilationError
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -53,6 +54,11 @@ class LaunchLog:
         self._note(self.count)
         if len(self._records) < RECORDS_PER_CALL:
             self._records.setdefault(json.dumps(record, sort_keys=True), record)
+
+    def take_back(self) -> None:
+        """The last launch never began: its kernel does not compile. Its record stays."""
+        self.count -= 1
+        self._note(self.count)
 
     @property
     def records(self) -> list[Record]:
@@ -99,7 +105,11 @@ def _recording(
         if isinstance(kernel, InterpretedFunction):
             with torch._C.DisableTorchFunction():
                 return run(kernel, *args, grid=grid, warmup=False, **keywords)
-        return run(kernel, *args, grid=grid, warmup=False, **keywords)
+        try:
+            return run(kernel, *args, grid=grid, warmup=False, **keywords)
+        except CompilationError:
+            log.take_back()
+            raise
 
     return recorded
 

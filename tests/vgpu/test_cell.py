@@ -7,6 +7,7 @@ import torch
 
 from lethe_env.cell import CallRequest, Limits, ModelRequest, Workshop
 from lethe_env.cell.conversation import LostError
+from lethe_env.gates.comparison import refuses_dtype
 from lethe_env.vgpu.cache import cache_folder
 
 HEADER = """
@@ -31,6 +32,11 @@ def strange(x):
     code: tl.constexpr = "vadd4.u32.u32.u32 $0, $1, $1, 0;"
     i = tl.program_id(0)
     tl.store(x, tl.inline_asm_elementwise(code, "=r,r", [i], tl.int32, True, 1))
+
+@triton.jit
+def exponential(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.exp(tl.load(x + i)))
 
 @triton.jit
 def asserting(x, BLOCK: tl.constexpr):
@@ -81,6 +87,17 @@ def test_a_sound_candidate_leaves_no_trace(observe):
     assert seen.fault is None, seen.fault
     assert torch.equal(seen.outputs[0].data, 2 * x)
     assert seen.sanitizer == () and seen.launches[0].kernel == "double"
+
+
+def test_a_dtype_that_does_not_compile_is_refused_before_any_launch(observe):
+    body = """
+        out = torch.empty_like(x)
+        exponential[(1,)](x, out, BLOCK=64)
+        return out
+    """
+    fault = observe(body, torch.randn(64, dtype=torch.float16)).fault
+    assert refuses_dtype(fault), fault
+    assert observe(body, torch.randn(64)).fault is None
 
 
 def test_the_device_claims_to_be_cuda(observe):
