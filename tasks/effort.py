@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from .domains import own_inputs
 from .reference import load_reference
@@ -72,11 +71,24 @@ class _Count(TorchDispatchMode):
         if func.is_view:
             return out
         self.units += OPERATION_UNITS + sum(leaf.numel() for leaf in _leaves(out))
-        operations = flop_registry.get(func._overloadpacket)
-        if operations is not None:
-            flops = operations(*args, **(kwargs or {}), out_val=out)
-            self.units += flops // (2 * PRODUCTS_PER_UNIT)
+        self.units += _products(func.overloadpacket.__name__, args, out) // PRODUCTS_PER_UNIT
         return out
+
+
+def _products(name: str, args: Sequence[Any], out: Any) -> int:
+    """Multiplications with an addition, of matrix products, convolutions and fused attention."""
+    match name:
+        case "mm" | "bmm" | "mv" | "dot":
+            return int(out.numel() * args[0].shape[-1])
+        case "addmm" | "baddbmm" | "addmv":
+            return int(out.numel() * args[1].shape[-1])
+        case "convolution":
+            met = args[0] if args[6] else out  # a transposed one goes through its input
+            return int(met.numel() * args[1][0].numel())
+    if name.startswith("_scaled_dot_product"):
+        query, key, value = args[:3]
+        return int(query.numel() * key.shape[-2] + query.shape[-2] * value.numel())
+    return 0
 
 
 def _leaves(output: Any) -> list[torch.Tensor]:
