@@ -156,13 +156,15 @@ def is_floating(value: Any) -> bool:
 
 
 def copy_value(value: Any) -> Any:
-    """A copy of a tensor with its strides; expanded tensors become dense. Others as they are."""
+    """A copy of a tensor with its strides, repeated axes included. Others as they are."""
     if not isinstance(value, torch.Tensor):
         return value
-    copied = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    if 0 in value.stride() and value.numel() > 1:
-        return value.clone()
-    return copied.copy_(value)
+    single = value
+    for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            single = single.narrow(axis, 0, 1)
+    copied = torch.empty_strided(single.shape, single.stride(), dtype=value.dtype).copy_(single)
+    return copied.expand(value.shape)
 
 
 def _tensor_pairs(

@@ -216,3 +216,12 @@ def test_padding_that_is_not_there_does_not_count():
         padded = torch.nn.functional.conv1d(x, weight, padding=2)
     assert bare[0, 1].isfinite().all() and bare[0, 0].isnan().all()
     assert padded[0, 1].isfinite().all() and padded[0, 0].isnan().all()
+
+
+@pytest.mark.parametrize("layout", ["transposed", "expanded"])
+def test_a_layout_that_the_reference_cannot_take_is_not_charged(make_task, layout):
+    """The reference meets the strides that the candidate meets."""
+    task = make_task(source("x.view(-1)"), family=ShapeFamily(base={"n": 33}))
+    assert "view size is not compatible" in truth_of(task, layout=layout).error
+    task = make_task(source("x.reshape(-1)"), family=ShapeFamily(base={"n": 33}))
+    assert not truth_of(task, layout=layout).error
