@@ -297,8 +297,10 @@ class Grading:
             return replace(results, resources_note="no target was asked for")
         self.grader.report("compile", 0, len(launches))
         compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
-        note = f"{left_out} smaller specialisations were not compiled" if left_out else ""
-        return replace(results, resources=tuple(compiled), resources_note=note)
+        notes = [f"{left_out} smaller specialisations were not compiled"] if left_out else []
+        if len(compiled) < len(launches) * len(self.grader.targets):
+            notes.append("kernels that a function makes from its own variables were not compiled")
+        return replace(results, resources=tuple(compiled), resources_note=", ".join(notes))
 
     def _notes(self, speed: Speed | str) -> dict[str, str]:
         budget = f"{CONFIGURATION_LIMIT} and {self.grader.call_seconds / 2:g} seconds of compiling"

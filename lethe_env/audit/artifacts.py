@@ -8,7 +8,7 @@ Before a candidate runs, a row is an artifact if its source
 
 After it ran, a row is an artifact if nothing rejects it and every gate that broke says that
 
-3. the device cannot run what a GPU could: `UNSUPPORTED`;
+3. the device cannot run what a GPU could, `UNSUPPORTED`, or is too slow for it, `TOO_SLOW`;
 
 or if no gate passed and every gate that failed or broke says that
 
@@ -25,10 +25,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 
-from ..gates.verdict import Status, Verdict
+from ..gates.verdict import Finding, Status, Verdict, errored
 from .row import Recorded, Row
 
 NEEDS: dict[str, str] = {
@@ -57,6 +58,8 @@ OTHER_VERSIONS = (
     r"type object '(tl|triton|torch)[\w.]*' has no attribute",
 )
 UNSUPPORTED = r"^unsupported by the virtual GPU: "
+TOO_SLOW = r"no answer within [\d.]+ seconds|the calls before had taken [\d.]+ seconds"
+"""A deadline that a call missed. Where kernels are compiled and run on a CPU, that says nothing."""
 _CUDA_SOURCE = re.compile(r"^\s*#\s*include\b|\b__global__\b", re.MULTILINE)
 
 
@@ -76,11 +79,30 @@ def artifact_before(row: Row) -> str:
     return ""
 
 
+def without_deadlines(verdict: Verdict) -> Verdict:
+    """The verdict with `ERROR` for each gate whose evidence is missed deadlines, but on a GPU."""
+    if verdict.environment.get("device") == "cuda":
+        return verdict
+    near = verdict.allclose
+    return replace(
+        verdict,
+        findings=tuple(map(_void_if_slow, verdict.findings)),
+        allclose=None if near is None else _void_if_slow(near),
+    )
+
+
+def _void_if_slow(finding: Finding) -> Finding:
+    said = [piece.note for piece in finding.evidence] or [finding.reason]
+    late = finding.status is Status.FAIL and _all_say(TOO_SLOW, said)
+    return errored(finding.gate, finding.reason) if late else finding
+
+
 def artifact_after(row: Row, verdict: Verdict) -> str:
     """Why the verdict says nothing about the candidate; empty if it does."""
     broke = [f.reason for f in verdict.findings if f.status is Status.ERROR]
-    if broke and not verdict.rejected_by and _all_say(UNSUPPORTED, broke):
-        return f"missing hardware: {broke[0]}"
+    if broke and not verdict.rejected_by and _all_say(f"{UNSUPPORTED}|{TOO_SLOW}", broke):
+        slow = next((reason for reason in broke if re.search(TOO_SLOW, reason)), None)
+        return f"too slow here: {slow}" if slow else f"missing hardware: {broke[0]}"
     if any(finding.status is Status.PASS for finding in verdict.findings):
         return ""
     reasons = broke + [f.reason for f in verdict.findings if f.status is Status.FAIL]

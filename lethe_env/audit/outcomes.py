@@ -9,7 +9,7 @@ from typing import Any
 from ..gates.kernelbench_rule import PAPER_TOLERANCE
 from ..gates.verdict import FATAL_CHANNELS, Finding, Status, Verdict
 from ..tasks.observation import PHASES
-from .artifacts import artifact_after
+from .artifacts import artifact_after, without_deadlines
 from .corpora import Unusable
 from .preparation import Prepared
 from .row import Outcome, Row, Stage
@@ -33,6 +33,7 @@ def judged(row: Row, prepared: Prepared, verdict: Verdict, elapsed_s: float) -> 
     A verdict with `ERROR` findings decides nothing, unless something else in it rejects the
     candidate: that evidence stands.
     """
+    verdict = without_deadlines(verdict)
     if reason := artifact_after(row, verdict):
         return undecided(row, Stage.ARTIFACT, reason, prepared, elapsed_s)
     if verdict.errored and not verdict.rejected_by:

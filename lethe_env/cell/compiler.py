@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import triton.language as tl
@@ -28,6 +29,8 @@ class Compiler:
     def __init__(self, channel: socket.socket, folder: Path) -> None:
         self._channel = channel
         self._folder = folder
+        self._source = ""
+        self._module: ModuleType | None = None
         self._kernels: dict[str, JITFunction] = {}
         self._device = InterpreterDevice()
 
@@ -48,17 +51,26 @@ class Compiler:
         JITFunction.__init__ = remembering
 
     def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._source = request["source"]
         with self._device.active():
-            loader.load(loader.write_source(request["source"], self._folder))
+            self._module = loader.load(loader.write_source(self._source, self._folder))
         return {}
 
     def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        launch, architecture = request["launch"], int(request["target"].removeprefix("sm_"))
-        kernel = self._kernels.get(launch["kernel"])
-        if kernel is None:
-            return {
-                "error": f"the kernel {launch['kernel']} does not exist once the source is loaded"
-            }
+        launch, name = request["launch"], request["launch"]["kernel"]
+        if name in self._kernels:
+            return self._compiled(self._kernels[name], launch, request["target"])
+        if self._module is None or not loader.hoist(self._module, self._source, name):
+            return {"error": f"the source defines no function {name}"}
+        try:
+            return self._compiled(self._kernels[name], launch, request["target"])
+        except CompilationError as error:
+            return {"unknown": f"{name} is made inside a function: {sentence(error)}"}
+
+    def _compiled(
+        self, kernel: JITFunction, launch: Mapping[str, Any], target: str
+    ) -> dict[str, Any]:
+        architecture = int(target.removeprefix("sm_"))
         install_driver(architecture)
         arguments = {name: self._argument(item) for name, item in launch["arguments"].items()}
         compiled = kernel.warmup(grid=(1,), **arguments, **launch["options"])

@@ -17,7 +17,7 @@ from .requests import Limits
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 _FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns", "threads")
-_FORMAT = 1
+_FORMAT = 2
 
 
 class CompilerPool:
@@ -30,11 +30,11 @@ class CompilerPool:
     def resources(
         self, source: str, launches: Sequence[Launch], targets: Sequence[str]
     ) -> tuple[KernelResources, ...]:
-        """See `Workshop.resources`."""
+        """See `Workshop.resources`; a kernel that only its maker could compile is left out."""
         for target in targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
-        results = {}
+        results: dict[str, KernelResources | None] = {}
         store = Store(cache_root() / "resources")
         session = _Session(self._server, self._limits, source)
         try:
@@ -44,7 +44,8 @@ class CompilerPool:
                     results[key] = _one(store, session, launch, target, key)
         finally:
             session.close()
-        return tuple(results[_key(source, *pair)] for pair in _pairs(launches, targets))
+        found = (results[_key(source, *pair)] for pair in _pairs(launches, targets))
+        return tuple(item for item in found if item is not None)
 
     def close(self) -> None:
         """End the server."""
@@ -71,7 +72,7 @@ class _Session:
         question = {"op": "compile", "launch": _description(launch), "target": target}
         compiled = conversation.ask(question, self._limits.compile_seconds)
         ptx = compiled.pop("ptx", None)
-        if "error" in compiled or not isinstance(ptx, str):
+        if "error" in compiled or "unknown" in compiled or not isinstance(ptx, str):
             return compiled
         assembler, _ = self._conversation("assemble")
         question = {"op": "assemble", "ptx": ptx, "target": target}
@@ -90,7 +91,9 @@ class _Session:
         return self._open[task], True
 
 
-def _one(store: Store, session: _Session, launch: Launch, target: str, key: str) -> KernelResources:
+def _one(
+    store: Store, session: _Session, launch: Launch, target: str, key: str
+) -> KernelResources | None:
     reply = _decoded(store.get(key))
     if reply is None:
         try:
@@ -99,7 +102,7 @@ def _one(store: Store, session: _Session, launch: Launch, target: str, key: str)
         except LostError as lost:  # says nothing certain about the kernel, so it is not kept
             reason = lost.reason or f"the compiler ended with status {lost.status}"
             reply = {"error": reason}
-    return _resources(launch, target, reply)
+    return None if "unknown" in reply else _resources(launch, target, reply)
 
 
 def _pairs(launches: Sequence[Launch], targets: Sequence[str]) -> Iterator[tuple[Launch, str]]:
@@ -140,5 +143,5 @@ def _decoded(content: bytes | None) -> dict[str, Any] | None:
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:
-    kept = {name: reply[name] for name in ("error", *_FIGURES) if name in reply}
+    kept = {name: reply[name] for name in ("error", "unknown", *_FIGURES) if name in reply}
     return json.dumps(kept).encode()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from lethe_env.audit.artifacts import artifact_after, artifact_before
+from lethe_env.audit.artifacts import artifact_after, artifact_before, without_deadlines
 from lethe_env.audit.row import Recorded, Row
-from lethe_env.gates.verdict import Verdict, errored, failed, passed
+from lethe_env.gates.verdict import Evidence, Verdict, errored, failed, passed
 
 HONEST = "import torch\nimport triton\nclass ModelNew(torch.nn.Module): ...\n"
 
@@ -75,3 +77,30 @@ def verdict(*findings):
 def test_a_verdict_says_nothing_only_if_all_of_it_says_nothing(findings, recorded, kind):
     found = artifact_after(row(recorded=recorded), verdict(*findings))
     assert found.startswith(kind) if kind else found == ""
+
+
+LATE = "forward: no answer within 30 seconds"
+
+
+def evidence(*notes):
+    return tuple(Evidence(probe={}, label="a call", note=note) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("findings", "device", "kind"),
+    [
+        ([failed("CMP-01", LATE, evidence=evidence(LATE, LATE)), RIGHT], "vgpu", "too slow here"),
+        ([failed("CMP-01", LATE, evidence=evidence(LATE, OWN)), RIGHT], "vgpu", ""),
+        ([failed("CMP-01", LATE, evidence=evidence(LATE)), failed("EXC-01", OWN)], "vgpu", ""),
+        ([failed("CMP-01", LATE, evidence=evidence(LATE)), RIGHT], "cuda", ""),
+    ],
+)
+def test_a_missed_deadline_says_nothing_where_a_cpu_runs_the_kernel(findings, device, kind):
+    late = replace(verdict(*findings), environment={"device": device})
+    found = artifact_after(row(), without_deadlines(late))
+    assert found.startswith(kind) if kind else found == ""
+
+
+def test_a_gate_that_was_only_late_is_not_counted_as_failed():
+    late = verdict(failed("CMP-01", LATE, evidence=evidence(LATE)), failed("EXC-01", OWN))
+    assert without_deadlines(late).failed_gates == ("EXC-01",)

@@ -113,11 +113,36 @@ def test_every_kind_of_argument_can_be_compiled_again(shop):
         assert entry.registers > 0
 
 
+MADE_INSIDE = (
+    HEADER
+    + """
+def maker(size, configurations):
+    @triton.autotune(configs=configurations, key=["n"])
+    @triton.jit
+    def plain(out, n, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, i.to(tl.float32), mask=i < n)
+    @triton.jit
+    def closed(out, n, BLOCK: tl.constexpr):
+        tl.store(out + tl.arange(0, size), 1.0)
+    return plain, closed
+"""
+)
+
+
+def test_a_kernel_that_a_function_makes_is_compiled_if_it_stands_by_itself(shop):
+    arguments = {"out": FLOAT, "n": {"value": 7}, "BLOCK": {"constexpr": 64}}
+    launches = [Launch(kernel=name, arguments=arguments) for name in ("plain", "closed")]
+    (entry,) = shop.resources(MADE_INSIDE, launches, ["sm_90"])
+    assert (entry.kernel, entry.error) == ("plain", None)
+    assert entry.registers > 0
+
+
 @pytest.mark.parametrize(
     ("launch", "part"),
     [
         (Launch(kernel="mistaken", arguments={"out": FLOAT}), "nothing_of_this_name"),
-        (Launch(kernel="absent"), "absent does not exist"),
+        (Launch(kernel="absent"), "defines no function absent"),
         (Launch(kernel="apply", arguments={"out": {"unknown": "Thing"}}), "cannot be described"),
         (product(256, 64, 3, HALF), "power of 2"),
     ],
