@@ -152,10 +152,12 @@ class Rotation:
                 continue
             started = time.process_time()
             self._note(tuner, config, index=index, fitting=len(configurations))
+            known = self._log.known()
             try:
                 self._try(tuner, config, args, keywords)
             except _UNFIT:
                 tried.unfit.add(id(config))
+                self._log.forget_all_but(known)
             self._seconds -= time.process_time() - started
         self._reset(tuner, configurations[-1], keywords)
 

@@ -60,6 +60,14 @@ class LaunchLog:
         self.count -= 1
         self._note(self.count)
 
+    def known(self) -> set[str]:
+        """What tells the records so far from later ones."""
+        return set(self._records)
+
+    def forget_all_but(self, known: set[str]) -> None:
+        """Drop the records of launches that no device would make."""
+        self._records = {key: self._records[key] for key in self._records if key in known}
+
     @property
     def records(self) -> list[Record]:
         """Distinct launches in order of first appearance."""

@@ -100,6 +100,17 @@ def test_a_dtype_that_does_not_compile_is_refused_before_any_launch(observe):
     assert observe(body, torch.randn(64)).fault is None
 
 
+def test_a_configuration_that_no_device_launches_is_no_launch(observe):
+    body = """
+        blocks = [triton.Config({"BLOCK": block}) for block in (2, 1)]
+        triton.autotune(blocks, key=[])(asserting)[(1,)](x)
+        return x + 0
+    """
+    seen = observe(body, torch.randn(64))
+    assert seen.fault is None, seen.fault
+    assert [launch.arguments["BLOCK"]["constexpr"] for launch in seen.launches] == [1]
+
+
 def test_the_device_claims_to_be_cuda(observe):
     seen = observe("return torch.tensor([x.is_cuda, torch.cuda.is_available()])", torch.randn(4))
     assert seen.outputs[0].data.tolist() == [True, True]
