@@ -2,11 +2,10 @@
 
 Three tables. *Modelled*: one forward and one backward call on the virtual GPU; its counts become a
 roofline time on the named GPU (a lower bound, not a measurement), beside the time that the operands
-and results alone would take to move once. Products of half types are modelled for the A100 only: on
-later GPUs they take instructions that the virtual GPU has not. *Resources*: registers, spills,
-shared and tensor memory of every kernel, compiled for every target at 2, 4 and 8 warps; default
-configurations are marked. *Measured*, where there is a GPU: times of a forward and a backward call,
-and of mamba_ssm's selective scan if it is installed, in one run.
+and results alone would take to move once. *Resources*: registers, spills, shared and tensor memory
+of every kernel, compiled for every target at 2, 4 and 8 warps; default configurations are marked.
+*Measured*, where there is a GPU: times of a forward and a backward call, and of mamba_ssm's
+selective scan if it is installed, in one run.
 
 Usage: python benchmarks/experts.py [--gpu A100] [--quick] [--only NAME …] [--json]
 """
@@ -37,7 +36,6 @@ from lethe_env.kernels.rotary_scan import rotary_scan
 from lethe_env.kernels.selective_scan import selective_scan
 from lethe_env.vgpu.driver import ARCHITECTURES as GPUS
 from lethe_env.vgpu.driver import Session, VirtualDriver
-from lethe_env.vgpu.ptx.model import UnsupportedError
 from lethe_env.vgpu.timing import TARGETS, model
 
 WARPS = (2, 4, 8)
@@ -252,10 +250,7 @@ def main() -> None:
     for case in chosen:
         print(f"{case.name} {case.shape}", file=sys.stderr)
         tables["resources"] += resources(case, warps)
-        try:
-            tables["modelled"] += modelled(case, arguments.gpu)
-        except UnsupportedError as error:
-            print(f"{case.name} is not modelled: {error}", file=sys.stderr)
+        tables["modelled"] += modelled(case, arguments.gpu)
     if arguments.json:
         print(json.dumps(tables, indent=2))
         return
