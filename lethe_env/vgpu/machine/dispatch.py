@@ -95,14 +95,6 @@ def _do_oldest(writer: Writer, context: Value, units: Value, works: Mapping[Kind
             work(writer, context, operation)
 
 
-def _is_arrival_next(writer: Writer, units: Value) -> Value:
-    """An arrival happens as soon as what it stands for is done: at once after it."""
-    first, count = (writer.read(units, Units, name) for name in ("first", "count"))
-    kind = writer.read(operation_at(writer, units, first), Operation, "kind")
-    arrives = writer.compare("eq", kind, int(Kind.ARRIVE))
-    return writer.both(arrives, writer.compare("ne", count, 0))
-
-
 def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
     """Write the queue's functions.
 
@@ -116,12 +108,7 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
         some = writer.compare("ne", writer.read(units, Units, "count"), 0)
         current = writer.read(context, Context, "current")
         with writer.when(some):
-            again, over = writer.name("again"), writer.name("over")
-            writer.jump(again)
-            writer.label(again)
             _do_oldest(writer, context, units, works)
-            writer.branch(_is_arrival_next(writer, units), again, over)
-            writer.label(over)
             writer.write(context, Context, "current", current)
         writer.give(writer.resize(some, "i32"))
 

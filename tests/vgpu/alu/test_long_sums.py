@@ -80,11 +80,12 @@ def test_sums(source, wide):
     operands = [start.view("u4"), *(part for parts in sides for part in parts)]
     (found,) = run_definition(long_sums.define_sum(source, wide), "", long_sums.ROWS, operands)
     kind = source.partition(".")[0]
-    rounding = "RZ-E8M13" if factor.fraction_bits == 13 else "RZ-FP32"
-    zero, addend = -133, torch.from_numpy(start)
+    bits, rounding, zero, addend = 25, "RZ-FP32", -133, torch.from_numpy(start)
+    if source.endswith(".short"):
+        bits, rounding = 13, "RZ-E8M13"
     if source.endswith(".half"):
         rounding, zero, addend = "RNE-FP16", -21, addend.half()
-    model = fdpa.MMA_T_FDPA(factor.fraction_bits, rounding, factor.depth, zero, kind, kind)
+    model = fdpa.MMA_T_FDPA(bits, rounding, factor.depth, zero, kind, kind)
     left, right = (as_torch(side, source) for side in raw)
     expected = model.dpa(left, right, addend).float()
     nan = expected.isnan().numpy()
