@@ -18,7 +18,7 @@ from .emit import Module, Writer
 from .layout import Context, Fiber
 from .values import Value
 
-STACK_BYTES = 1 << 20
+STACK_BYTES = 1 << 23
 """Stack of one warp, without its guard page."""
 
 _Entry = TypeVar("_Entry")
