@@ -76,11 +76,20 @@ def factors(matrices, data, source):
     return left.read(memory, ROWS, source), right.read(memory, COLUMNS, source)
 
 
+STEP = 40961
+"""By which the bits of accumulators differ from thread to thread."""
+
+
+def first_start(register):
+    """Bits of the first thread's accumulator."""
+    return register % 5 * 0x00800000 + 0x3F000000
+
+
 def wgmma_body(source, matrices, left_registers=False, fresh=False):
     depth, types = 32 // SIZES[source], f"f32.{source}.{source}"
     left, right = matrices
     registers = [f"%r{8 + k}" for k in range(COLUMNS // 2)]
-    starts = "\n".join(f"mov.b32 {name}, {k % 5 * 0x00800000 + 0x3F000000};"
+    starts = "\n".join(f"mad.lo.s32 {name}, %r1, {STEP}, {first_start(k)};"
                        for k, name in enumerate(registers))  # fmt: skip
     flags = ", 1, 1" + f", {int(left.across)}, {int(right.across)}" * (SIZES[source] == 2)
     first = "%d6"
@@ -110,8 +119,8 @@ def wgmma_body(source, matrices, left_registers=False, fresh=False):
 
 def starts():
     """What the accumulators of `wgmma_body` hold."""
-    values = [k % 5 * 0x00800000 + 0x3F000000 for k in range(COLUMNS // 2)]
-    return results(np.repeat(np.array(values, np.uint32)[:, None], THREADS, 1))
+    firsts = np.array([first_start(k) for k in range(COLUMNS // 2)], np.uint32)
+    return results(firsts[:, None] + np.uint32(STEP) * LANES.astype(np.uint32))
 
 
 @pytest.mark.parametrize(("source", "across", "width"), LAYOUTS)
