@@ -107,7 +107,6 @@ HONEST: tuple[Control, ...] = (
     _member("linear_attention", *_GATED_DELTA),
     _member("gated_linear_attention", *_GATED_DELTA),
     _member("state_space_duality", *_GATED_DELTA),
-    _member("delta_rule", *_DELTA_RULE),
     _member("gated_delta_rule", *_DELTA_RULE),
     _member("kimi_delta_attention", *_DELTA_RULE),
     _member("gated_delta_net", *_DELTA_RULE),
