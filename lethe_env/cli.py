@@ -201,7 +201,10 @@ def controls(
     with open_grader(device, ALL_TARGETS, 0) as grader:
         for control in chosen:
             log.print(f"{control.name} on {control.task}", style="dim")
-            judged.append((control, grader.grade(control.task, control.source())))
+            verdict = grader.grade(control.task, control.source())
+            judged.append((control, verdict))
+            rejected = f"rejected by {', '.join(verdict.rejected_by) or 'nobody, but not judged'}"
+            log.print(f"  {'accepted' if verdict.passed else rejected}", style="dim")
     surprises = [_surprise(control, verdict) for control, verdict in judged]
     if as_json:
         print(json.dumps([_control_row(c, v) for c, v in judged], indent=2))
