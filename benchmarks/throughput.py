@@ -211,6 +211,7 @@ def main() -> None:
         os.environ["XDG_RUNTIME_DIR"] = folder  # a broker of our own, not the user's
         for workers in arguments.workers:
             cache = Path(folder) / f"cache-{workers}"
+            os.environ["LETHE_CACHE_DIR"] = str(cache)  # native code is kept there, too
             options = GraderOptions(device=arguments.device, cache=cache)
             rows += throughput(options, workers, arguments.verdicts)
         added = overheads(options, arguments.verdicts)
