@@ -17,7 +17,8 @@ from ..command_line import (
     conclude,
     grader_options,
 )
-from .policy import PolicyError, policy_named
+from .policy import PolicyError
+from .roster import policy_named
 from .scripted import ScriptedPolicy
 
 

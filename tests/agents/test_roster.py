@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lethe_env.agents.endpoint import EndpointPolicy
-from lethe_env.agents.policy import PolicyError, policy_named
+from lethe_env.agents.policy import PolicyError
+from lethe_env.agents.roster import policy_named
 from lethe_env.cli import app
 from lethe_env.env import evaluation
 
