@@ -15,7 +15,9 @@ SCHEMA_VERSION = 1
 """Raised whenever a field of the JSON form changes its meaning or goes away."""
 
 FLOOR_GATES = ("EXC-01", "ORD-02")
-FLOOR_CHANNELS = ("aliasing", "device", "out_of_bounds", "uninitialised_read", "race")
+SANITIZED = ("out_of_bounds", "uninitialised_read", "race", "asynchronous")
+"""Traces that only a device which watches every access sees."""
+FLOOR_CHANNELS = ("aliasing", "device", *SANITIZED)
 
 
 class Status(StrEnum):
@@ -179,7 +181,7 @@ class Verdict:
         return cls(**rest)
 
 
-FATAL_CHANNELS = ("crash", "aliasing", "out_of_bounds", "device", "uninitialised_read", "race")
+FATAL_CHANNELS = ("crash", *FLOOR_CHANNELS)
 """Traces that no correct kernel leaves. `decoy` is not among them: the values were right."""
 
 

@@ -11,7 +11,7 @@ import torch
 from .work import CallWork
 
 PHASES = ("policy", "load", "construct", "weights", "forward", "backward", "protocol", "kernel")
-SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier")
+SANITIZER_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier", "asynchronous")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

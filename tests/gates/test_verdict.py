@@ -3,8 +3,13 @@ import math
 
 import pytest
 
+from lethe_env.gates.channels import channels
+from lethe_env.gates.results import Results
 from lethe_env.gates.speed import Speed
+from lethe_env.gates.truth import Truth
 from lethe_env.gates.verdict import (
+    FATAL_CHANNELS,
+    FLOOR_CHANNELS,
     Evidence,
     Finding,
     Status,
@@ -14,7 +19,11 @@ from lethe_env.gates.verdict import (
     not_applicable,
     passed,
 )
+from lethe_env.tasks.model import Task
+from lethe_env.tasks.observation import SANITIZER_KINDS, Observation, SanitizerFinding
+from lethe_env.tasks.probe import Probe
 from lethe_env.tasks.work import KernelWork
+from lethe_env.vgpu.machine.layout import FINDING_KINDS
 
 FAILURE = failed(
     "EXC-01",
@@ -104,6 +113,19 @@ def test_a_forbidden_trace_rejects(channel):
     assert not seen.floor_passed
 
 
+@pytest.mark.parametrize("kind", SANITIZER_KINDS)
+def test_whatever_the_virtual_gpu_finds_rejects(kind):
+    found = SanitizerFinding(kind=kind, kernel="k", opcode="ld", lanes=1, line=3, detail="there")
+    probe = Probe(values="own")
+    results = Results(
+        task=Task(id="t", source=""),
+        observations={probe: Observation(sanitizer=(found,))},
+        truths={probe: Truth()},
+    )
+    seen = channels(results)
+    assert len(seen) == 1 and set(seen) <= set(FATAL_CHANNELS) & set(FLOOR_CHANNELS)
+
+
 def test_a_decoy_is_right_by_value():
     seen = verdict(passed("CMP-01", "fine", probes=1.0), channels={"decoy": "seen"})
     assert seen.passed
@@ -123,3 +145,7 @@ def test_findings_cannot_be_empty_words():
         Finding(gate="CMP-01", status=Status.FAIL, reason="")
     with pytest.raises(ValueError, match="must show what it measured"):
         Finding(gate="CMP-01", status=Status.PASS, reason="fine")
+
+
+def test_all_that_the_virtual_gpu_finds_has_a_name():
+    assert set(FINDING_KINDS) == set(SANITIZER_KINDS)
