@@ -34,6 +34,8 @@ LONG_ROW = 4096
 """Terms of the longest reduction: enough for a half total to stagnate."""
 TILE_BEYOND_BLOCK = 131
 """A prime above 128, the usual side of a tile."""
+WIDEST_TILE = 256
+"""Sizes up to here, natively, may be the width of a tile that a kernel keeps whole."""
 ROW_COUNT = 8
 """What a size that only counts rows is lowered towards while others are lowered to a tile."""
 MINIMUM = 2
@@ -161,7 +163,8 @@ def _shrink(source: str, origin: str, native: Mapping[str, int]) -> dict[str, in
     sizes = _lowered(source, origin, native, floors)
     for candidate in (*_odd(sizes), *_stretched(source, origin, sizes, floors), sizes):
         beyond = max(candidate.values()) >= TILE_BEYOND_BLOCK
-        if (beyond or candidate is sizes) and _runs(source, candidate, origin):
+        within = all(value <= native[name] for name, value in candidate.items())
+        if ((beyond and within) or candidate is sizes) and _runs(source, candidate, origin):
             return candidate
     _check(source, sizes, origin)
     return sizes
@@ -301,14 +304,18 @@ def _wanted(value: int) -> list[int]:
 def _long(
     source: str, origin: str, base: Mapping[str, int], sizes: Mapping[str, int]
 ) -> dict[str, int]:
-    """The base with its reduced size raised as far as the budget allows and the rest lowered."""
-    reduced = _reduced(source, origin, base)
+    """The base with its reduced size raised as far as the budget allows and the rest lowered.
+
+    Where nothing that can be long is reduced, nothing is raised beyond its native value: a kernel
+    may keep a head's width in registers.
+    """
+    reduced, may_be_long = _reduced(source, origin, base, sizes)
     for small in (SMALL_COUNT, None):
         member = {
             name: value if small is None else min(value, small) for name, value in base.items()
         }
         member[reduced] = base[reduced]
-        limit = max(sizes[reduced], LONG_ROW)
+        limit = max(sizes[reduced], LONG_ROW) if may_be_long else sizes[reduced] // 2
         while member[reduced] < limit and _fits(source, origin, member, reduced):
             member[reduced] = member[reduced] * 2 + 1
         if _runs(source, member, origin):
@@ -325,18 +332,25 @@ def _fits(source: str, origin: str, member: Mapping[str, int], name: str) -> boo
     )
 
 
-def _reduced(source: str, origin: str, base: Mapping[str, int]) -> str:
-    """The size that makes inputs longer but not outputs; failing that, the largest one."""
+def _reduced(
+    source: str, origin: str, base: Mapping[str, int], native: Mapping[str, int]
+) -> tuple[str, bool]:
+    """The size that makes inputs longer but not outputs; failing that, the largest one.
+
+    Returns:
+        Its name, and whether it may be long: it was found that way, or is wider than a tile.
+    """
     before = _output_elements(source, base, origin)
     for name in sorted(base, key=lambda each: base[each], reverse=True):
         grown = {**base, name: base[name] + 1}
         try:
             more = input_elements(source, grown, origin) > input_elements(source, base, origin)
             if more and _output_elements(source, grown, origin) == before:
-                return name
+                return name, True
         except TaskError:
             continue
-    return max(base, key=lambda each: base[each])
+    wide = [name for name in base if native[name] > WIDEST_TILE]
+    return max(wide or base, key=lambda each: base[each]), bool(wide)
 
 
 def _output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:

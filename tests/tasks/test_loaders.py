@@ -272,3 +272,9 @@ def test_problems_are_named_before_they_are_loaded(tmp_path):
     assert loaders["level1/1_Softmax"]().level == 1
     with pytest.raises(TaskError, match="level 3"):
         list(task_loaders(str(tmp_path), level=3))
+
+
+def test_a_heads_width_is_not_raised():
+    family = fitted_family(find_task("attention/causal_attention").source, "attention")
+    assert family.base["head_dim"] <= 64 and family.long["head_dim"] <= 64
+    assert family.long["length"] > 128
