@@ -70,7 +70,6 @@ def run_working(probe: Probe, module: torch.nn.Module, inputs: Sequence[Any]) ->
     """Evaluate a module as a user would, in the probe's dtype, and note how it treats memory."""
     own = [copy_value(value) for value in inputs]
     copy = deepcopy(module)
-    versions = [parameter._version for parameter in copy.parameters()]
     with torch.no_grad():
         outputs = flatten(copy(*own))
     given = cotangents(probe, [tensor for _, tensor in outputs])
@@ -79,8 +78,10 @@ def run_working(probe: Probe, module: torch.nn.Module, inputs: Sequence[Any]) ->
     changed = tuple(
         index
         for index, (before, after) in enumerate(_tensor_pairs(inputs, own))
-        if not torch.equal(before.nan_to_num(), after.nan_to_num())
+        if not _equal(before, after)
     )
+    pairs = zip(module.parameters(), copy.parameters(), strict=True)
+    changes_parameters = not all(_equal(before, after) for before, after in pairs)
     result = evaluate(
         module, [copy_value(value) for value in inputs], given if probe.gradients else None
     )
@@ -90,7 +91,7 @@ def run_working(probe: Probe, module: torch.nn.Module, inputs: Sequence[Any]) ->
         cotangents=given,
         output_is_view=any(t.untyped_storage().data_ptr() in storages for _, t in outputs),
         changes_inputs=changed,
-        changes_parameters=versions != [each._version for each in copy.parameters()],
+        changes_parameters=changes_parameters,
     )
 
 
@@ -165,6 +166,11 @@ def copy_value(value: Any) -> Any:
             single = single.narrow(axis, 0, 1)
     copied = torch.empty_strided(single.shape, single.stride(), dtype=value.dtype).copy_(single)
     return copied.expand(value.shape)
+
+
+def _equal(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether two tensors hold the same numbers; NaN equals NaN."""
+    return torch.equal(before.nan_to_num(), after.nan_to_num())
 
 
 def _tensor_pairs(

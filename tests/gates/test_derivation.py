@@ -119,7 +119,7 @@ def test_a_truth_comes_back_from_the_disk_as_it_was(tmp_path):
     assert torch.equal(mended.outputs[0].charged, first.outputs[0].charged)
 
 
-@pytest.mark.parametrize("state", ["weight", "total"])
+@pytest.mark.parametrize("state", ["weight", "weight.data", "total"])
 def test_a_reference_that_changes_its_state_starts_every_run_afresh(make_task, state):
     """Parameters that a run only reads are shared between runs, others are not."""
     text = source("self.step(x)").replace(
