@@ -33,11 +33,12 @@ from .gates.verdict import Verdict, errored, failed
 from .measurement import measured_speed
 from .requests import Requests
 from .specialisation import select
+from .tasks.effort import call_units
 from .tasks.model import Task, TaskError
 from .tasks.observation import Fault, Observation
 from .tasks.probe import Probe
 from .tasks.reference import one_line
-from .tasks.shrinking import call_units, input_elements
+from .tasks.shrinking import input_elements
 
 if TYPE_CHECKING:
     from .grader import Grader

@@ -6,7 +6,9 @@ call, takes about half a microsecond for. Everything else is measured against th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +25,9 @@ PRODUCTS_PER_UNIT = 64
 PARAMETERS_PER_UNIT = 16
 """Parameters that are drawn, cast and copied in that time."""
 
+_SOFTMAX = ("_softmax", "_safe_softmax")
+_FUSED_ATTENTION = "_scaled_dot_product"
+
 Shapes = list[tuple[int, ...]]
 
 
@@ -32,6 +37,8 @@ class MetaRun(NamedTuple):
     output_shapes: Shapes
     units: int
     """Effort of the call."""
+    attends: bool
+    """Whether a softmax stands between two matrix products, as in attention."""
 
 
 def meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | None:
@@ -40,7 +47,30 @@ def meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | No
     Returns:
         `None` of a reference that looks at values: it does not run without them.
     """
-    reference = load_reference(source, sizes, origin)
+    return _remembered_run(source, tuple(sorted(sizes.items())), origin)
+
+
+def call_units(source: str, sizes: Mapping[str, int], origin: str) -> int:
+    """Effort of one call; 0 if that cannot be told."""
+    run = meta_run(source, sizes, origin)
+    return 0 if run is None else run.units
+
+
+def output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int | None:
+    """Elements of all outputs together, without computing them; `None` if that cannot be told."""
+    run = meta_run(source, sizes, origin)
+    return None if run is None else sum(map(math.prod, run.output_shapes))
+
+
+def attends(source: str, origin: str) -> bool:
+    """Whether the reference is known to attend, see `MetaRun`."""
+    run = meta_run(source, {}, origin)
+    return run is not None and run.attends
+
+
+@lru_cache(maxsize=512)
+def _remembered_run(source: str, sizes: tuple[tuple[str, int], ...], origin: str) -> MetaRun | None:
+    reference = load_reference(source, dict(sizes), origin)
     count = _Count()
     try:
         with torch.device("meta"), torch.no_grad():
@@ -50,15 +80,18 @@ def meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | No
     except Exception:  # noqa: BLE001 - whatever it raises, the shapes are unknown
         return None
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return MetaRun(_leaf_shapes(output), count.units + parameters // PARAMETERS_PER_UNIT)
+    units = count.units + parameters // PARAMETERS_PER_UNIT
+    return MetaRun(_leaf_shapes(output), units, count.attends)
 
 
 class _Count(TorchDispatchMode):
-    """Adds up the effort of every operation but views."""
+    """Adds up the effort of every operation but views, and looks for attention."""
 
     def __init__(self) -> None:
         super().__init__()
         self.units = 0
+        self.attends = False
+        self._after_product = self._after_softmax = False
 
     def __torch_dispatch__(
         self,
@@ -70,8 +103,14 @@ class _Count(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if func.is_view:
             return out
+        name = func.overloadpacket.__name__
+        products = _products(name, args, out)
         self.units += OPERATION_UNITS + sum(leaf.numel() for leaf in _leaves(out))
-        self.units += _products(func.overloadpacket.__name__, args, out) // PRODUCTS_PER_UNIT
+        self.units += products // PRODUCTS_PER_UNIT
+        fused = name.startswith(_FUSED_ATTENTION)
+        self.attends |= fused or (bool(products) and self._after_softmax)
+        self._after_softmax |= name in _SOFTMAX and self._after_product
+        self._after_product |= bool(products)
         return out
 
 
@@ -85,7 +124,7 @@ def _products(name: str, args: Sequence[Any], out: Any) -> int:
         case "convolution":
             met = args[0] if args[6] else out  # a transposed one goes through its input
             return int(met.numel() * args[1][0].numel())
-    if name.startswith("_scaled_dot_product"):
+    if name.startswith(_FUSED_ATTENTION):
         query, key, value = args[:3]
         return int(query.numel() * key.shape[-2] + query.shape[-2] * value.numel())
     return 0

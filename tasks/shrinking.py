@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .domains import own_inputs
-from .effort import MetaRun, Shapes, meta_run
+from .effort import Shapes, attends, call_units, meta_run, output_elements
 from .model import ShapeFamily, TaskError
 from .reference import Reference, load_reference, size_constants
 
@@ -34,8 +34,9 @@ LONG_ROW = 4096
 """Terms of the longest reduction: enough for a half total to stagnate."""
 TILE_BEYOND_BLOCK = 131
 """A prime above 128, the usual side of a tile."""
-WIDEST_TILE = 256
-"""Sizes up to here, natively, may be the width of a tile that a kernel keeps whole."""
+WIDEST_HEAD = 256
+"""Sizes of an attention up to here, natively, may be the width of a head, which kernels keep whole:
+at a larger one an honest kernel may not fit a device."""
 ROW_COUNT = 8
 """What a size that only counts rows is lowered towards while others are lowered to a tile."""
 MINIMUM = 2
@@ -79,18 +80,6 @@ def input_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:
     return sum(math.prod(shape) for shape in _shapes(load_reference(source, sizes, origin)))
 
 
-def output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int | None:
-    """Elements of all outputs together, without computing them; `None` if that cannot be told."""
-    run = _meta_run(source, sizes, origin)
-    return None if run is None else sum(map(math.prod, run.output_shapes))
-
-
-def call_units(source: str, sizes: Mapping[str, int], origin: str) -> int:
-    """Effort of one call, see `effort`; 0 if that cannot be told."""
-    run = _meta_run(source, sizes, origin)
-    return 0 if run is None else run.units
-
-
 def rows_only(source: str, origin: str) -> dict[str, int]:
     """The native shape with everything that only counts rows lowered to two."""
     sizes = _input_sizes(source, origin, size_constants(source, origin))
@@ -120,19 +109,8 @@ def widest_member(
     return dict(base)
 
 
-def _meta_run(source: str, sizes: Mapping[str, int], origin: str) -> MetaRun | None:
-    return _remembered_meta_run(source, tuple(sorted(sizes.items())), origin)
-
-
-@lru_cache(maxsize=512)
-def _remembered_meta_run(
-    source: str, sizes: tuple[tuple[str, int], ...], origin: str
-) -> MetaRun | None:
-    return meta_run(source, dict(sizes), origin)
-
-
 def _output_shapes(source: str, sizes: Mapping[str, int], origin: str) -> Shapes | None:
-    run = _meta_run(source, sizes, origin)
+    run = meta_run(source, sizes, origin)
     return None if run is None else run.output_shapes
 
 
@@ -161,10 +139,14 @@ def _input_sizes(source: str, origin: str, constants: Mapping[str, int]) -> dict
 def _shrink(source: str, origin: str, native: Mapping[str, int]) -> dict[str, int]:
     floors = {name: _floor(source, origin, name, value) for name, value in native.items()}
     sizes = _lowered(source, origin, native, floors)
+    keeps_heads = attends(source, origin)
     for candidate in (*_odd(sizes), *_stretched(source, origin, sizes, floors), sizes):
         beyond = max(candidate.values()) >= TILE_BEYOND_BLOCK
-        within = all(value <= native[name] for name, value in candidate.items())
-        if ((beyond and within) or candidate is sizes) and _runs(source, candidate, origin):
+        raised = keeps_heads and any(
+            native[name] < value for name, value in candidate.items() if native[name] <= WIDEST_HEAD
+        )
+        fits = candidate is sizes or (beyond and not raised)
+        if fits and _runs(source, candidate, origin):
             return candidate
     _check(source, sizes, origin)
     return sizes
@@ -304,53 +286,53 @@ def _wanted(value: int) -> list[int]:
 def _long(
     source: str, origin: str, base: Mapping[str, int], sizes: Mapping[str, int]
 ) -> dict[str, int]:
-    """The base with its reduced size raised as far as the budget allows and the rest lowered.
-
-    Where nothing that can be long is reduced, nothing is raised beyond its native value: a kernel
-    may keep a head's width in registers.
-    """
-    reduced, may_be_long = _reduced(source, origin, base, sizes)
+    """The base with its reduced size raised as far as the budget allows and the rest lowered."""
+    reduced, largest = _raisable(source, origin, base, sizes)
     for small in (SMALL_COUNT, None):
         member = {
             name: value if small is None else min(value, small) for name, value in base.items()
         }
         member[reduced] = base[reduced]
-        limit = max(sizes[reduced], LONG_ROW) if may_be_long else sizes[reduced] // 2
-        while member[reduced] < limit and _fits(source, origin, member, reduced):
+        limit = max(sizes[reduced], LONG_ROW)
+        while member[reduced] < limit and _fits(source, origin, member, reduced, largest):
             member[reduced] = member[reduced] * 2 + 1
         if _runs(source, member, origin):
             return member
     return dict(base)
 
 
-def _fits(source: str, origin: str, member: Mapping[str, int], name: str) -> bool:
+def _fits(source: str, origin: str, member: Mapping[str, int], name: str, largest: int) -> bool:
     longer = {**member, name: member[name] * 2 + 1}
     return (
-        longer[name] <= 2 * LONG_ROW
+        longer[name] <= largest
         and input_elements(source, longer, origin) <= LONG_BUDGET_ELEMENTS
         and call_units(source, longer, origin) <= LONG_BUDGET_UNITS
     )
 
 
-def _reduced(
+def _raisable(
     source: str, origin: str, base: Mapping[str, int], native: Mapping[str, int]
-) -> tuple[str, bool]:
-    """The size that makes inputs longer but not outputs; failing that, the largest one.
+) -> tuple[str, int]:
+    """The size that makes the longest reduction, and how large it may become."""
+    if not attends(source, origin):
+        return _reduced(source, origin, base), 2 * LONG_ROW
+    lengths = [name for name in base if native[name] > WIDEST_HEAD]
+    name = max(lengths or base, key=lambda each: base[each])
+    return name, 2 * LONG_ROW if lengths else native[name]
 
-    Returns:
-        Its name, and whether it may be long: it was found that way, or is wider than a tile.
-    """
+
+def _reduced(source: str, origin: str, base: Mapping[str, int]) -> str:
+    """The size that makes inputs longer but not outputs; failing that, the largest one."""
     before = _output_elements(source, base, origin)
     for name in sorted(base, key=lambda each: base[each], reverse=True):
         grown = {**base, name: base[name] + 1}
         try:
             more = input_elements(source, grown, origin) > input_elements(source, base, origin)
             if more and _output_elements(source, grown, origin) == before:
-                return name, True
+                return name
         except TaskError:
             continue
-    wide = [name for name in base if native[name] > WIDEST_TILE]
-    return max(wide or base, key=lambda each: base[each]), bool(wide)
+    return max(base, key=lambda each: base[each])
 
 
 def _output_elements(source: str, sizes: Mapping[str, int], origin: str) -> int:

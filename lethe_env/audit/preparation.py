@@ -18,10 +18,10 @@ import torch
 from ..cell import linux
 from ..cell.protocol import ClosedError, receive, send
 from ..tasks.domains import own_inputs
+from ..tasks.effort import call_units
 from ..tasks.kernelbench_folder import foreign_task
 from ..tasks.model import Task, TaskError
 from ..tasks.reference import Reference, load_reference, one_line
-from ..tasks.shrinking import call_units
 from .classification import Trace, op_class_of
 from .row import digest
 

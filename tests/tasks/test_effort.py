@@ -48,3 +48,17 @@ def test_shapes_come_with_it_and_a_reference_that_looks_at_values_has_none():
 
 def test_nothing_is_allocated():
     assert units("x.relu()", rows=1 << 40) > 1 << 46
+
+
+def test_a_softmax_between_two_products_is_attention():
+    def found(body: str) -> bool:
+        run = meta_run(SOURCE.replace("BODY", body), {}, "test")
+        assert run is not None
+        return run.attends
+
+    scores = "torch.softmax(x @ x.T, -1)"
+    assert found(f"{scores} @ x")
+    assert found("torch.nn.functional.scaled_dot_product_attention(x, x, x)")
+    assert not found(scores)
+    assert not found("torch.softmax(x, -1) @ x.T")
+    assert not found("self.linear(x) @ self.linear(x).T")

@@ -5,16 +5,15 @@ import pyarrow.parquet
 import pytest
 
 from lethe_env.tasks.catalog import find_task, load_tasks, suite, task_loaders
+from lethe_env.tasks.effort import call_units, output_elements
 from lethe_env.tasks.model import TaskError
 from lethe_env.tasks.shrinking import (
     BASE_BUDGET_ELEMENTS,
     BASE_BUDGET_UNITS,
     OUTPUT_BUDGET_ELEMENTS,
     VARIED_BUDGET_CALLS,
-    call_units,
     fitted_family,
     input_elements,
-    output_elements,
     widest_member,
 )
 from lethe_env.tasks.table import Columns, load_table
@@ -274,7 +273,19 @@ def test_problems_are_named_before_they_are_loaded(tmp_path):
         list(task_loaders(str(tmp_path), level=3))
 
 
+ATTENTION = find_task("attention/causal_attention").source
+
+
 def test_a_heads_width_is_not_raised():
-    family = fitted_family(find_task("attention/causal_attention").source, "attention")
+    family = fitted_family(ATTENTION, "attention")
     assert family.base["head_dim"] <= 64 and family.long["head_dim"] <= 64
     assert family.long["length"] > 128
+    short = ATTENTION.replace("length = 512", "length = 48")
+    assert short != ATTENTION
+    assert max(fitted_family(short, "short").long.values()) <= 64
+
+
+def test_a_narrow_row_that_is_no_head_is_raised():
+    narrow = SOFTMAX.replace("batch_size = 4096\ndim = 393216", "batch_size = 64\ndim = 64")
+    family = fitted_family(narrow, "narrow")
+    assert family.base["dim"] > 128 and family.long["dim"] > 4096
