@@ -5,7 +5,8 @@ Claim:   every kernel the candidate launched compiles ahead of time for each tar
 Catches: tiles that overflow shared memory or the 512 tensor-memory columns of sm_100, launches
          that no real device accepts, kernels that only an interpreter runs.
 Misses:  occupancy and speed; registers and spills are reported, not judged, while the compiler
-         can still spill.
+         can still spill. A kernel that a function makes is compiled by itself: one that needs the
+         function's own variables, or shares its name with another, is left out, and said to be.
 
 Limits per thread block: CUDA C++ Programming Guide, "Technical Specifications per Compute
 Capability" (shared memory 163 KiB on 8.0, 227 KiB on 9.0 and 10.0; 255 registers a thread;

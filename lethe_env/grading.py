@@ -300,7 +300,7 @@ class Grading:
         compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
         notes = [f"{left_out} smaller specialisations were not compiled"] if left_out else []
         if len(compiled) < len(launches) * len(self.grader.targets):
-            notes.append("kernels that a function makes from its own variables were not compiled")
+            notes.append("kernels that only the function which makes them knows were not compiled")
         return replace(results, resources=tuple(compiled), resources_note=", ".join(notes))
 
     def _notes(self, speed: Speed | str) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Compiler:
         self._source = ""
         self._module: ModuleType | None = None
         self._kernels: dict[str, JITFunction] = {}
+        self._hoisted: set[str] = set()
         self._device = InterpreterDevice()
 
     def serve(self) -> None:
@@ -58,14 +59,25 @@ class Compiler:
 
     def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
         launch, name = request["launch"], request["launch"]["kernel"]
-        if name in self._kernels:
-            return self._compiled(self._kernels[name], launch, request["target"])
-        if self._module is None or not loader.hoist(self._module, self._source, name):
-            return {"error": f"the source defines no function {name}"}
+        if name not in self._kernels and (refusal := self._hoist(name)):
+            return refusal
         try:
             return self._compiled(self._kernels[name], launch, request["target"])
         except CompilationError as error:
+            if name not in self._hoisted:
+                raise
             return {"unknown": f"{name} is made inside a function: {sentence(error)}"}
+
+    def _hoist(self, name: str) -> dict[str, Any]:
+        """Make a kernel that the source defines inside a function; the answer if that is no use."""
+        found = loader.definitions(self._source, name)
+        if self._module is None or not found:
+            return {"error": f"the source defines no function {name}"}
+        if len(found) > 1:
+            return {"unknown": f"{len(found)} functions are called {name}"}
+        loader.hoist(self._module, found[0])
+        self._hoisted.add(name)
+        return {}
 
     def _compiled(
         self, kernel: JITFunction, launch: Mapping[str, Any], target: str

@@ -39,30 +39,22 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def hoist(module: ModuleType, source: str, name: str) -> bool:
+def definitions(source: str, name: str) -> list[ast.FunctionDef]:
+    """Every function of that name which the source defines, wherever it does."""
+    nodes = ast.walk(ast.parse(source))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name]
+
+
+def hoist(module: ModuleType, definition: ast.FunctionDef) -> None:
     """Define a kernel that the source defines inside a function, at the top level of its module.
 
     The function that defines it would have to be called with the right arguments otherwise. Of the
     decorators only the one that makes it a kernel stays, and what it closes over is missing.
-
-    Returns:
-        Whether the source holds a function of that name.
     """
-    found = next(
-        (
-            n
-            for n in ast.walk(ast.parse(source))
-            if isinstance(n, ast.FunctionDef) and n.name == name
-        ),
-        None,
-    )
-    if found is None:
-        return False
-    found.decorator_list = [ast.parse("__import__('triton').jit", mode="eval").body]
-    text, path = ast.unparse(found), f"<kernel {name}>"
+    definition.decorator_list = [ast.parse("__import__('triton').jit", mode="eval").body]
+    text, path = ast.unparse(definition), f"<kernel {definition.name}>"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     exec(compile(text, path, "exec"), vars(module))
-    return True
 
 
 def model_class(module: ModuleType) -> type:

@@ -17,7 +17,7 @@ from .requests import Limits
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 _FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns", "threads")
-_FORMAT = 2
+_FORMAT = 3
 
 
 class CompilerPool:

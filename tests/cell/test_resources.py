@@ -126,16 +126,29 @@ def maker(size, configurations):
     def closed(out, n, BLOCK: tl.constexpr):
         tl.store(out + tl.arange(0, size), 1.0)
     return plain, closed
+
+def other(size):
+    @triton.jit
+    def twice(out, n):
+        tl.store(out, 0.0)
+    return twice
+
+def another(size):
+    @triton.jit
+    def twice(out, n):
+        tl.store(out + n, 1.0)
+    return twice
 """
 )
 
 
 def test_a_kernel_that_a_function_makes_is_compiled_if_it_stands_by_itself(shop):
     arguments = {"out": FLOAT, "n": {"value": 7}, "BLOCK": {"constexpr": 64}}
-    launches = [Launch(kernel=name, arguments=arguments) for name in ("plain", "closed")]
-    (entry,) = shop.resources(MADE_INSIDE, launches, ["sm_90"])
-    assert (entry.kernel, entry.error) == ("plain", None)
-    assert entry.registers > 0
+    names = ("plain", "closed", "twice")
+    launches = [Launch(kernel=name, arguments=arguments) for name in names]
+    entries = shop.resources(MADE_INSIDE, launches, ["sm_90", "sm_100"])
+    assert [(entry.kernel, entry.error) for entry in entries] == [("plain", None)] * 2
+    assert all(entry.registers > 0 for entry in entries)
 
 
 @pytest.mark.parametrize(
