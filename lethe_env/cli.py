@@ -203,8 +203,7 @@ def controls(
             log.print(f"{control.name} on {control.task}", style="dim")
             verdict = grader.grade(control.task, control.source())
             judged.append((control, verdict))
-            rejected = f"rejected by {', '.join(verdict.rejected_by) or 'nobody, but not judged'}"
-            log.print(f"  {'accepted' if verdict.passed else rejected}", style="dim")
+            log.print(f"  {_outcome(verdict)}", style="dim")
     surprises = [_surprise(control, verdict) for control, verdict in judged]
     if as_json:
         print(json.dumps([_control_row(c, v) for c, v in judged], indent=2))
@@ -294,6 +293,13 @@ def _exit_code(verdict: Verdict) -> int:
     if verdict.errored:
         return HARNESS
     return PASSED if verdict.passed else FAILED
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.passed:
+        return "accepted"
+    rejecting = ", ".join(verdict.rejected_by)
+    return f"rejected by {rejecting}" if rejecting else "not judged"
 
 
 def _surprise(control: Control, verdict: Verdict) -> str:

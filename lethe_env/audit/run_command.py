@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..command_line import (
     ALL_TARGETS,
@@ -21,6 +19,7 @@ from ..command_line import (
     grader_options,
     log,
 )
+from ..progress import shown
 from ..service.options import GraderOptions
 from .bench import Bench, LocalBench
 from .journal import Unread
@@ -34,8 +33,6 @@ from .synthetic import ROWS, write_synthetic
 
 INTERRUPTED = 130
 """Exit code of a run that was stopped before its end, as shells have it for Ctrl-C."""
-REPORT_SECONDS = 10.0
-"""Between two lines of progress where standard error is no terminal."""
 BENCHES = ("pool", "ray")
 
 
@@ -158,30 +155,21 @@ def _complain(unread: Unread) -> None:
 
 
 def _summary(ledger: Ledger) -> str:
+    return f"{ledger.counts.total()} rows in {ledger.folder}: {_counted(ledger)}"
+
+
+def _counted(ledger: Ledger) -> str:
     counted = ", ".join(f"{count} {stage}" for stage, count in sorted(ledger.counts.items()))
-    return f"{ledger.counts.total()} rows in {ledger.folder}: {counted or 'nothing yet'}"
+    return counted or "nothing yet"
 
 
 @contextmanager
 def _progress(ledger: Ledger, total: int | None) -> Iterator[Report]:
-    """A bar on a terminal, else a line now and then."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    said = time.monotonic() - REPORT_SECONDS
-    with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as bar:
-        line = bar.add_task("audit", total=total, completed=ledger.counts.total())
+    with shown(log, "audit") as show:
 
         def report(outcome: Outcome) -> None:
-            nonlocal said
-            bar.update(line, description=outcome.id[:40], completed=ledger.counts.total())
             if outcome.stage is Stage.SKIPPED:
                 _say(f"{outcome.id} is skipped: {outcome.reason}")
-            if not log.is_terminal and time.monotonic() - said >= REPORT_SECONDS:
-                said = time.monotonic()
-                _say(f"{_summary(ledger)}; last {outcome.id}")
+            show(f"{_counted(ledger)}, last {outcome.id[:40]}", ledger.counts.total(), total)
 
         yield report

@@ -5,7 +5,9 @@ import torch
 
 from lethe_env.gates import battery
 from lethe_env.gates.verdict import Status
-from lethe_env.tasks.model import Task
+from lethe_env.tasks.model import ShapeFamily, Task
+
+from ..doubling import DOUBLE
 
 VALUE_GATES = ("CMP-01", "CMP-03", "ORD-01", "ORD-03", "PRC-01", "PRC-02", "EXC-01", "EXC-02")
 
@@ -67,20 +69,7 @@ def test_a_waived_gate_is_not_judged_and_says_why(row_sum, grade_in_process):
 
 
 def test_an_operation_without_a_reduction_is_not_asked_about_order(grade_in_process, make_task):
-    source = """
-import torch
-n = 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.randn(n)]
-def get_init_inputs():
-    return []
-"""
-    from lethe_env.tasks.model import ShapeFamily
-
-    task = make_task(source, family=ShapeFamily(base={"n": 37}, long={"n": 99}))
+    task = make_task(DOUBLE, family=ShapeFamily(base={"n": 37}, long={"n": 99}))
     findings = grade_in_process(task)
     for name in ("ORD-01", "ORD-03", "PRC-02"):
         assert findings[name].status is Status.NOT_APPLICABLE

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from lethe_env.cell import HarnessError
-from lethe_env.cell.protocol import ClosedError, receive, send
+from lethe_env.cell.protocol import ClosedError, DeadlineError, receive, send
 from lethe_env.grading import broken
 from lethe_env.service import broker as broker_module
 from lethe_env.service import client as client_module
@@ -206,9 +207,11 @@ def test_a_broker_that_hangs_is_given_up_by_name(client, double, monkeypatch):
     monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
     os.kill(process, signal.SIGSTOP)
     try:
-        (verdict,) = client.grade_many([Job(double, slow(200))])
+        thread, _, answers = ask_in_background(client, [Job(double, slow(200))])
+        thread.join(WAIT_SECONDS)
     finally:
         os.kill(process, signal.SIGCONT)
+    (verdict,) = answers
     assert verdict.errored
     assert f"process {process} says nothing" in verdict.findings[0].reason
 
@@ -222,7 +225,9 @@ def test_a_broker_at_work_gives_signs_of_life(tmp_path, monkeypatch, double):
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(str(path))
             send(channel, {"op": "grade", "id": 5, "job": job_to_json(job)})
-            heard.extend(receive(channel) for _ in range(3))
+            deadline = time.monotonic() + WAIT_SECONDS
+            with suppress(DeadlineError):
+                heard.extend(receive(channel, deadline) for _ in range(3))
             work.set_result(broken(double, HONEST, "nobody works here"))
             heard.append(client_module._answer(channel, WAIT_SECONDS))
             send(channel, {"op": "stop"})

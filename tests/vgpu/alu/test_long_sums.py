@@ -7,16 +7,10 @@ from mmasim.arithmetic import fdpa
 
 from lethe_env.vgpu.alu import long_sums
 
+from ..machine.matrices import TORCH
 from .conftest import run_definition
 
 OUTPUTS = 512
-TORCH = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "tf32": torch.float32,
-    "e5m2": torch.float8_e5m2,
-    "e4m3": torch.float8_e4m3fn,
-}
 SIGNED = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 
 
