@@ -80,8 +80,10 @@ def open_corpus(
         raise CorpusError(f"no folder at {folder}")
     if chosen == "folder":
         return read_folder(folder)
-    if references is None or not references.is_dir():
+    if references is None:
         raise CorpusError(f"the preset {chosen} needs --references, a folder with levelN/P_name.py")
+    if not references.is_dir():
+        raise CorpusError(f"no folder of references at {references}")
     reader = read_run if chosen == "kernelbench-run" else read_llmkernel
     return reader(folder, references)
 

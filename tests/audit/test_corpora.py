@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -86,6 +87,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_read(tmp_path, monkeypatch)
         (("{here}/t.jsonl", "", {"kernel": "kernel"}), "no column is a 'kernel'"),
         (("{here}/t.jsonl", "nonsense"), "no preset 'nonsense'"),
         (("{here}", "llmkernel"), "needs --references"),
+        (("{here}", "llmkernel", None, Path("/absent")), "no folder of references at /absent"),
         (("{here}", "folder", {"id": "x"}), "has no columns"),
         (("{here}/absent", "folder"), "no folder at"),
         (("{here}/torn.parquet",), "cannot be read beyond row 0"),
