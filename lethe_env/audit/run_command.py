@@ -29,7 +29,6 @@ from .records import CorpusError
 from .row import Outcome, Stage
 from .run import Plan, Report, Stop, stopped_by_signals
 from .run import run as run_audit
-from .synthetic import ROWS, write_synthetic
 
 INTERRUPTED = 130
 """Exit code of a run that was stopped before its end, as shells have it for Ctrl-C."""
@@ -109,19 +108,6 @@ def run(
     if not finished:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(HARNESS if ledger.counts[Stage.ERROR] else PASSED)
-
-
-def synthesize(
-    out_file: Annotated[Path, typer.Option("--out", help="The .jsonl file to write.")],
-    rows: Annotated[int, typer.Option(min=20, help="How many.")] = ROWS,
-) -> None:
-    """Write a corpus whose truth is known, to check an audit with."""
-    try:
-        known = write_synthetic(out_file, rows)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write {out_file}: {error}") from error
-    right = sum(bool(row.passed) for row in known)
-    _say(f"{len(known)} rows in {out_file}, of which the contract accepts {right}")
 
 
 def _bench(on: str, options: GraderOptions, workers: int | None) -> Bench:
