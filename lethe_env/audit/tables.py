@@ -13,6 +13,8 @@ from .row import Outcome
 
 EXCLUDED_FROM_FLOOR = "EXC-02"
 """Subnormals flushed to zero: tolerance-free, but a convention that a reader may excuse."""
+IDLE = ("none", "decoy")
+"""What `Outcome.kernel` says where no kernel does the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class Headline:
     """The same if EXC-02 counted too."""
     floor_only: int
     """Rows on the floor that are recorded as passing; zero unless the verdicts are foreign."""
+    idle: int
+    """Rows that the contract accepts although no kernel of theirs does the work: none is launched,
+    or the output is right without what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ def headline(population: Population) -> Headline:
             rows, lambda row: on_floor(row) or EXCLUDED_FROM_FLOOR in row.failed_gates
         ),
         floor_only=sum(on_floor(row) and not violates(row) for row in rows),
+        idle=sum(row.passed is True and row.kernel in IDLE for row in rows),
     )
 
 

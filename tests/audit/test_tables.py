@@ -51,6 +51,18 @@ def test_headline(population):
     assert found.floor == Rate(5, 10)
     assert found.floor_with_subnormals == Rate(6, 10)
     assert found.floor_only == 0
+    assert found.idle == 0
+
+
+def test_right_answers_without_a_kernel_of_their_own_are_counted():
+    rows = [
+        passing("1", kernel="triton"),
+        passing("2", kernel="none"),
+        passing("3", kernel="decoy"),
+        passing("4"),
+        failing("5", "CMP-01", kernel="none"),
+    ]
+    assert headline(Population(rows)).idle == 2
 
 
 def test_floor(population):
