@@ -1,7 +1,8 @@
 """RES-02: every kernel fits the hardware it is meant for.
 
 Claim:   every kernel the candidate launched compiles ahead of time for each target, and asks for
-         no more shared memory, tensor memory, registers and threads than one block may have.
+         no more shared memory, tensor memory, registers and threads than one block may have. Of
+         the configurations of an autotuned kernel one has to fit: a tuner skips the others.
 Catches: tiles that overflow shared memory or the 512 tensor-memory columns of sm_100, launches
          that no real device accepts, kernels that only an interpreter runs.
 Misses:  occupancy and speed; registers and spills are reported, not judged, while the compiler
@@ -15,7 +16,8 @@ Capability" (shared memory 163 KiB on 8.0, 227 KiB on 9.0 and 10.0; 255 register
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from ..tasks.model import Task
 from ..tasks.observation import KernelResources
@@ -40,18 +42,20 @@ def judge(results: Results) -> Finding:
     """Hold every compile against the limits of its target."""
     if not results.resources:
         return not_applicable(NAME, results.resources_note or "the candidate launched no kernel")
-    wrong = [(item, reason) for item in results.resources for reason in excesses(item)]
-    measured = _measured(results.resources)
+    skipped = _skipped(results.resources)
+    judged = [item for item in results.resources if item not in skipped]
+    wrong = [(item, reason) for item in judged for reason in excesses(item)]
+    measured = _measured(judged)
     if not wrong:
-        kernels = len({item.kernel for item in results.resources})
-        targets = ", ".join(dict.fromkeys(item.target for item in results.resources))
-        note = f"; {results.resources_note}" if results.resources_note else ""
-        return passed(NAME, f"{kernels} kernels fit {targets}{note}", **measured)
+        kernels = len({item.kernel for item in judged})
+        targets = ", ".join(dict.fromkeys(item.target for item in judged))
+        notes = [f"{kernels} kernels fit {targets}", *_words(skipped), results.resources_note]
+        return passed(NAME, "; ".join(filter(None, notes)), **measured)
     failing = {id(item) for item, _ in wrong}
     return failed(
         NAME,
         "; ".join(f"{item.kernel} on {item.target}: {reason}" for item, reason in wrong[:3]),
-        score=1 - len(failing) / len(results.resources),
+        score=1 - len(failing) / len(judged),
         evidence=tuple(_evidence(item, reason) for item, reason in wrong[:3]),
         **measured,
     )
@@ -75,7 +79,32 @@ def excesses(item: KernelResources) -> list[str]:
     return found
 
 
-def _measured(resources: tuple[KernelResources, ...]) -> dict[str, float]:
+def undecided(resources: Sequence[KernelResources]) -> set[str]:
+    """Choices of a tuner (`KernelResources.choice`) of which no configuration fits some target."""
+    misfits = {(item.choice, item.target) for item in resources if _can_be_skipped(item)}
+    return {choice for choice, _ in misfits - _fitting(resources)}
+
+
+def _skipped(resources: Sequence[KernelResources]) -> list[KernelResources]:
+    """Configurations that a tuner leaves for another one on a target they do not fit."""
+    fitting = _fitting(resources)
+    return [i for i in resources if _can_be_skipped(i) and (i.choice, i.target) in fitting]
+
+
+def _fitting(resources: Sequence[KernelResources]) -> set[tuple[str, str]]:
+    return {(item.choice, item.target) for item in resources if not excesses(item)}
+
+
+def _can_be_skipped(item: KernelResources) -> bool:
+    return bool(item.choice and not item.error and excesses(item))
+
+
+def _words(skipped: Sequence[KernelResources]) -> list[str]:
+    count = Counter(item.target for item in skipped)
+    return [f"a tuner skips {n} of the configurations on {target}" for target, n in count.items()]
+
+
+def _measured(resources: Sequence[KernelResources]) -> dict[str, float]:
     return {
         "compiles": float(len(resources)),
         "registers": float(max(item.registers for item in resources)),

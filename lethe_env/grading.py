@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .ahead_of_time import compile_ahead
 from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, review
 from .gates import (
     battery,
@@ -35,7 +36,7 @@ from .requests import Requests
 from .specialisation import select
 from .tasks.effort import call_units
 from .tasks.model import Task, TaskError
-from .tasks.observation import Fault, Observation
+from .tasks.observation import Fault, KernelResources, Launch, Observation
 from .tasks.probe import Probe
 from .tasks.reference import one_line
 from .tasks.shrinking import input_elements
@@ -297,11 +298,13 @@ class Grading:
         if not self.grader.targets:
             return replace(results, resources_note="no target was asked for")
         self.grader.report("compile", 0, len(launches))
-        compiled = self.grader.workshop().resources(self.source, launches, self.grader.targets)
-        notes = [f"{left_out} smaller specialisations were not compiled"] if left_out else []
-        if len(compiled) < len(launches) * len(self.grader.targets):
-            notes.append("kernels that only the function which makes them knows were not compiled")
-        return replace(results, resources=tuple(compiled), resources_note=", ".join(notes))
+
+        def compiled(kinds: Sequence[Launch]) -> tuple[KernelResources, ...]:
+            workshop, targets = self.grader.workshop(), self.grader.targets
+            return workshop.resources(self.source, kinds, targets)
+
+        resources, note = compile_ahead(compiled, launches, left_out, len(self.grader.targets))
+        return replace(results, resources=resources, resources_note=note)
 
     def _notes(self, speed: Speed | str) -> dict[str, str]:
         budget = f"{CONFIGURATION_LIMIT} and {self.grader.call_seconds / 2:g} seconds of compiling"

@@ -13,10 +13,10 @@ COMPILE_LIMIT = 6
 
 
 class Selection(NamedTuple):
-    """Launches to compile, and how many other kinds were left out."""
+    """Launches to compile, and those of other kinds."""
 
     launches: tuple[Launch, ...]
-    left_out: int
+    left_out: tuple[Launch, ...]
 
 
 def select(observations: Iterable[Observation]) -> Selection:
@@ -39,11 +39,11 @@ def select(observations: Iterable[Observation]) -> Selection:
         for launches in ranked.values()
         for launch in launches[turn : turn + 1]
     ]
-    return Selection(tuple(order[:COMPILE_LIMIT]), max(0, len(order) - COMPILE_LIMIT))
+    return Selection(tuple(order[:COMPILE_LIMIT]), tuple(order[COMPILE_LIMIT:]))
 
 
 def _kind(launch: Launch) -> str:
-    parts: list[Any] = [launch.kernel, sorted(launch.options.items())]
+    parts: list[Any] = [launch.kernel, sorted(launch.options.items()), launch.tuned]
     parts += [
         (name, repr(sorted(argument.items())))
         for name, argument in sorted(launch.arguments.items())

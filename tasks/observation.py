@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +52,24 @@ class Launch:
     options: Mapping[str, int] = field(default_factory=dict)
     """`num_warps`, `num_stages`, `num_ctas` as given at the launch."""
     grid: tuple[int, ...] = ()
+    tuned: tuple[str, ...] | None = None
+    """Parameters that a tuner chose, among at least two configurations; `None` if none did."""
+
+    @property
+    def choice(self) -> str:
+        """Equal for the configurations among which a tuner chose; empty if there was no choice.
+
+        Run-time numbers make no difference.
+        """
+        if self.tuned is None:
+            return ""
+        given = {
+            name: argument
+            for name, argument in self.arguments.items()
+            if name not in self.tuned and argument.get("value") is None
+        }
+        text = json.dumps([self.kernel, given], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +125,8 @@ class KernelResources:
     threads: int = 0
     error: str | None = None
     """Why there is no compile, in one sentence."""
+    choice: str = ""
+    """See `Launch.choice`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

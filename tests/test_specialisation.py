@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lethe_env.specialisation import COMPILE_LIMIT, select
 from lethe_env.tasks.observation import Launch, Observation
 
@@ -30,7 +32,7 @@ def test_every_kernel_comes_before_any_kernel_twice_and_the_demanding_kinds_firs
     many = [launch(block=2**power) for power in range(4, 14)]
     chosen = selected(*many, launch(kernel="small", block=1))
     assert len(chosen.launches) == COMPILE_LIMIT
-    assert chosen.left_out == len(many) + 1 - COMPILE_LIMIT
+    assert len(chosen.left_out) == len(many) + 1 - COMPILE_LIMIT
     assert {each.kernel for each in chosen.launches[:2]} == {"k", "small"}
     blocks = [e.arguments["BLOCK"]["constexpr"] for e in chosen.launches if e.kernel == "k"]
     assert blocks == [8192, 4096, 2048, 1024, 512]
@@ -42,4 +44,17 @@ def test_wider_elements_ask_for_more():
 
 
 def test_no_launch_no_compile():
-    assert selected() == ((), 0)
+    assert selected() == ((), ())
+
+
+def test_a_choice_is_told_apart_by_what_the_tuner_did_not_choose():
+    tuned = {"tuned": ("BLOCK",)}
+
+    def choice(each, **fields):
+        return replace(each, **fields).choice
+
+    assert choice(launch()) == ""
+    assert choice(launch(), **tuned) == choice(launch(block=128, n=7, num_warps=8), **tuned) != ""
+    assert choice(launch(), **tuned) != choice(launch(dtype="float16"), **tuned)
+    assert choice(launch(), **tuned) != choice(launch(kernel="other"), **tuned)
+    assert choice(launch(), tuned=()) != choice(launch(block=128), tuned=())

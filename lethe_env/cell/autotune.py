@@ -121,7 +121,7 @@ class Rotation:
         tuner.best_config = chosen
         if chosen.pre_hook is not None:
             chosen.pre_hook({**tuner.nargs, **keywords, **chosen.all_kwargs()})
-        result = tuner.fn.run(*args, **keywords, **chosen.all_kwargs())
+        result = self._launch(tuner, chosen, args, keywords)
         tuner.nargs = None
         return result
 
@@ -203,11 +203,18 @@ class Rotation:
             config.pre_hook(everything)
         tuner.pre_hook(everything)
         try:
-            tuner.fn.run(*args, **keywords, **config.all_kwargs())
+            self._launch(tuner, config, args, keywords)
         except Exception as error:
             tuner.post_hook(everything, exception=error)
             raise
         tuner.post_hook(everything, exception=None)
+
+    def _launch(
+        self, tuner: Autotuner, config: Config, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        choice = self._log.chosen(config.kwargs) if len(tuner.configs) > 1 else nullcontext()
+        with choice:
+            return tuner.fn.run(*args, **keywords, **config.all_kwargs())
 
 
 def describe(config: Config) -> str:

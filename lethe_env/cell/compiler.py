@@ -130,7 +130,7 @@ def sentence(error: BaseException) -> str:
     """Why there is no kernel, in one sentence."""
     text = str(error)
     if isinstance(error, CompilationError):
-        text = f"the kernel does not compile: {error.error_message or text}"
+        text = f"the kernel does not compile: {faults.compile_message(error)}"
     else:
         text = f"{type(error).__name__}: {text}"
     return " ".join(text.split())[: faults.MESSAGE_CHARACTERS]

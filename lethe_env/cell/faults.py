@@ -55,15 +55,27 @@ def _is_memory(error: BaseException) -> bool:
 
 def _text(error: BaseException, statement: str = "") -> str:
     """What an exception says; one that says nothing is told by the statement that raised it."""
-    if isinstance(error, CompilationError) and error.error_message:
-        text = str(error.error_message)
-    else:
-        try:
-            text = str(error)
-        except Exception:  # noqa: BLE001 - a candidate's own exception class can do anything
-            text = ""
+    try:
+        text = compile_message(error) if isinstance(error, CompilationError) else str(error)
+    except Exception:  # noqa: BLE001 - a candidate's own exception class can do anything
+        text = ""
     text = " ".join(text.split()) or " ".join(statement.split()) or type(error).__name__
     return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def compile_message(error: CompilationError) -> str:
+    """Why a kernel does not compile.
+
+    Where it calls another function, its error only shows the call: the cause says why.
+    """
+    link: BaseException | None = error
+    for _ in range(20):
+        if not isinstance(link, CompilationError):
+            break
+        if link.error_message:
+            return str(link.error_message)
+        link = link.__cause__
+    return str(error)
 
 
 def _line(error: BaseException, source_path: str) -> int | None:

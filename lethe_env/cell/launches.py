@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ class LaunchLog:
         self.mute = False
         self.quiet = False
         """Whether launches go straight to Triton: while many calls are timed."""
+        self.tuned: list[str] | None = None
+        """Parameters of the next launches that a tuner chooses among several configurations."""
         self._note = note
         self._records: dict[str, Record] = {}
 
@@ -67,6 +70,15 @@ class LaunchLog:
     def forget_all_but(self, known: set[str]) -> None:
         """Drop the records of launches that no device would make."""
         self._records = {key: self._records[key] for key in self._records if key in known}
+
+    @contextmanager
+    def chosen(self, names: Iterable[str]) -> Iterator[None]:
+        """Launches inside are those of a tuner, which has chosen these parameters."""
+        before, self.tuned = self.tuned, sorted(names)
+        try:
+            yield
+        finally:
+            self.tuned = before
 
     @property
     def records(self) -> list[Record]:
@@ -102,7 +114,7 @@ def _recording(
         if callable(grid):
             grid = grid(bound)
         grid = tuple(int(size) for size in grid)
-        log.add(describe(kernel.fn, bound, keywords, grid))
+        log.add(describe(kernel.fn, bound, keywords, grid) | {"tuned": log.tuned})
         for position, value in enumerate(bound.values()):
             if isinstance(value, torch.Tensor) and value.numel() and not check_pointer(value):
                 raise ValueError(

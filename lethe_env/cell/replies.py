@@ -160,7 +160,7 @@ def _tensor(item: Any, read: Read, budget: _Budget) -> OutputTensor:
 
 
 def _launch(item: Any) -> Launch:
-    arguments, options = item["arguments"], item["options"]
+    arguments, options, tuned = item["arguments"], item["options"], item["tuned"]
     if not isinstance(arguments, dict) or not isinstance(options, dict):
         raise MalformedError("a launch without arguments")
     return Launch(
@@ -168,6 +168,7 @@ def _launch(item: Any) -> Launch:
         arguments={_text(name): dict(value) for name, value in arguments.items()},
         options={_text(name): int(value) for name, value in options.items()},
         grid=_integers(item["grid"]),
+        tuned=None if tuned is None else tuple(map(_text, _list(tuned))),
     )
 
 

@@ -112,9 +112,9 @@ def _pairs(launches: Sequence[Launch], targets: Sequence[str]) -> Iterator[tuple
 
 
 def _description(launch: Launch) -> dict[str, Any]:
-    """The launch without its grid, which does not enter the compile."""
+    """The launch without what does not enter the compile."""
     content = asdict(launch)
-    del content["grid"]
+    del content["grid"], content["tuned"]
     return content
 
 
@@ -131,10 +131,10 @@ def _resources(launch: Launch, target: str, reply: dict[str, Any]) -> KernelReso
     if error is None and any(type(value) is not int for value in figures.values()):
         error = "the compiler's answer was malformed"
     if error is not None:
-        return KernelResources(
-            kernel=launch.kernel, target=target, options=options, error=str(error)[:1000]
-        )
-    return KernelResources(kernel=launch.kernel, target=target, options=options, **figures)
+        figures = {"error": str(error)[:1000]}
+    return KernelResources(
+        kernel=launch.kernel, target=target, options=options, choice=launch.choice, **figures
+    )
 
 
 def _decoded(content: bytes | None) -> dict[str, Any] | None:

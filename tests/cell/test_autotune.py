@@ -31,6 +31,7 @@ def test_the_first_call_runs_every_configuration_on_the_same_buffers(open_cell, 
     first = call(cell, torch.ones(100))
     assert blocks(first) == [16, 32, 64]
     assert [launch.options["num_warps"] for launch in first.launches] == [1, 2, 4]
+    assert {launch.tuned for launch in first.launches} == {("BLOCK",)}
     assert torch.equal(first.outputs[0].data, torch.full((100,), 4.0)), (
         "three trials and the choice"
     )
@@ -117,6 +118,13 @@ def test_heuristics_are_untouched(open_cell, call):
     observation = call(cell, torch.ones(10))
     assert torch.equal(observation.outputs[0].data, torch.ones(10))
     assert blocks(observation) == [16]
+    assert observation.launches[0].tuned is None
+
+
+def test_a_tuner_with_one_configuration_has_no_choice(open_cell, call):
+    one = SOURCE.format(extra="").replace("(16, 32, 64)", "(16,)")
+    observation = call(open_cell(one), torch.ones(100))
+    assert [launch.tuned for launch in observation.launches] == [None]
 
 
 def test_muting_does_not_use_up_the_first_call(open_cell, call):

@@ -39,6 +39,10 @@ def exponential(x, out, BLOCK: tl.constexpr):
     tl.store(out + i, tl.exp(tl.load(x + i)))
 
 @triton.jit
+def calling(x, out, BLOCK: tl.constexpr):
+    exponential(x, out, BLOCK)
+
+@triton.jit
 def asserting(x, BLOCK: tl.constexpr):
     tl.static_assert(BLOCK == 1, "not supported in this architecture")
 
@@ -89,15 +93,21 @@ def test_a_sound_candidate_leaves_no_trace(observe):
     assert seen.sanitizer == () and seen.launches[0].kernel == "double"
 
 
-def test_a_dtype_that_does_not_compile_is_refused_before_any_launch(observe):
-    body = """
+@pytest.mark.parametrize("kernel", ["exponential", "calling"])
+def test_a_dtype_that_does_not_compile_is_refused_before_any_launch(observe, kernel):
+    body = f"""
         out = torch.empty_like(x)
-        exponential[(1,)](x, out, BLOCK=64)
+        {kernel}[(1,)](x, out, BLOCK=64)
         return out
     """
     fault = observe(body, torch.randn(64, dtype=torch.float16)).fault
     assert refuses_dtype(fault), fault
     assert observe(body, torch.randn(64)).fault is None
+
+
+def test_a_kernel_that_calls_another_says_what_does_not_compile(observe):
+    fault = observe("calling[(1,)](x, x, BLOCK=3)", torch.randn(64)).fault
+    assert fault.message == "arange's range must be a power of 2"
 
 
 def test_a_configuration_that_no_device_launches_is_no_launch(observe):
