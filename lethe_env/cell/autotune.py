@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.jit import JITFunction
 
 from ..vgpu.timing import TARGETS, Counts, modelled_time_us
 from .launches import LaunchLog
 from .requests import CONFIGURATION_LIMIT
+from .side_by_side import SideBySide
 
 NAMED = 16
 """Left out configurations that are named; the rest is counted."""
@@ -46,15 +49,23 @@ class _Tried:
 class Rotation:
     """Which configuration of every autotuned kernel counts."""
 
-    def __init__(self, log: LaunchLog, *, own_clock: bool = False) -> None:
+    def __init__(
+        self,
+        log: LaunchLog,
+        *,
+        own_clock: bool = False,
+        side_by_side: SideBySide | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             log: tells whether launches are muted.
             own_clock: whether Triton can time configurations by itself, as on a GPU.
+            side_by_side: compiles several configurations at once.
         """
         self._log = log
         self._own_clock = own_clock
+        self._side_by_side = side_by_side
         self._tried: dict[int, _Tried] = {}
         self._timed_run: Callable[..., Any] = Autotuner.run
         self.begin(0)
@@ -151,6 +162,7 @@ class Rotation:
                 tried.left_out[id(config)] = describe(config)
                 continue
             started = time.process_time()
+            self._compile_ahead(tuner, configurations[:CONFIGURATION_LIMIT], index, args, keywords)
             self._note(tuner, config, index=index, fitting=len(configurations))
             known = self._log.known()
             try:
@@ -160,6 +172,30 @@ class Rotation:
                 self._log.forget_all_but(known)
             self._seconds -= time.process_time() - started
         self._reset(tuner, configurations[-1], keywords)
+
+    def _compile_ahead(
+        self,
+        tuner: Autotuner,
+        configurations: list[Config],
+        index: int,
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        """Compile a configuration and those after it, as many at once as there are threads.
+
+        A hook may change what is compiled, and no launch comes before it: then there is no ahead.
+        """
+        if self._side_by_side is None or index % self._side_by_side.threads:
+            return
+        if _has_hooks(tuner) or any(config.pre_hook for config in configurations):
+            return
+
+        def warm_up(config: Config) -> Any:
+            settings = {**keywords, **config.all_kwargs(), "warmup": True}
+            return tuner.fn.run(*args, **settings)
+
+        batch = configurations[index : index + self._side_by_side.threads]
+        self._side_by_side.compile([partial(warm_up, config) for config in batch])
 
     def _fastest(
         self,
@@ -215,6 +251,13 @@ class Rotation:
         choice = self._log.chosen(config.kwargs) if len(tuner.configs) > 1 else nullcontext()
         with choice:
             return tuner.fn.run(*args, **keywords, **config.all_kwargs())
+
+
+def _has_hooks(tuner: Autotuner) -> bool:
+    kernel = tuner.fn
+    while not isinstance(kernel, JITFunction) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return bool(getattr(kernel, "pre_run_hooks", ()))
 
 
 def describe(config: Config) -> str:

@@ -34,6 +34,7 @@ class CudaDevice:
     """The first visible CUDA device. See `device.Device`."""
 
     own_clock = True
+    side_by_side = None
 
     def __init__(self) -> None:
         self._mirror = torch.empty(0, dtype=torch.uint8)

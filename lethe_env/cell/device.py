@@ -15,6 +15,7 @@ from ..vgpu.timing import Counts
 from .arena import CellMemory
 from .cuda_stand_in import DeviceStandIn, is_host
 from .protocol import WireTensor
+from .side_by_side import SideBySide
 
 
 class Device(Protocol):
@@ -22,6 +23,8 @@ class Device(Protocol):
 
     own_clock: bool
     """Whether Triton can time kernels on it."""
+    side_by_side: SideBySide | None
+    """Compiles several kernels at once, where that has been arranged for."""
 
     def active(self) -> AbstractContextManager[object]:
         """The context in which a candidate's code runs."""
@@ -67,6 +70,7 @@ class InterpreterDevice:
     """CPU tensors that say they lie on a CUDA device; Triton's interpreter runs the kernels."""
 
     own_clock = False
+    side_by_side: SideBySide | None = None
 
     def active(self) -> AbstractContextManager[object]:
         """A fresh stand-in mode."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -41,6 +42,8 @@ class ForkServer:
         self._channel: socket.socket | None = None
         self._ended: dict[int, int] = {}
         self._last_cell = 0
+        self._orders = threading.RLock()
+        """Held from an order to its answer: several threads may translate at once."""
 
     def converse(self, task: str, memories: Sequence[int] = ()) -> Conversation:
         """Fork a cell and open a channel to it.
@@ -52,16 +55,15 @@ class ForkServer:
         Raises:
             HarnessError: the server cannot be started or does not answer.
         """
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        self._last_cell += 1
-        number = self._last_cell
         channel, theirs = socket.socketpair()
-        with theirs:
+        with theirs, self._orders:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            self._last_cell += 1
+            number, server = self._last_cell, self._process
             order = {"order": "open", "cell": number, "task": task}
             self._send(order, [theirs.fileno(), *memories])
             self._await("opened", number)
-        server = self._process
         return Conversation(channel, lambda: self._end(server, number))
 
     def close(self) -> None:
@@ -91,10 +93,11 @@ class ForkServer:
             return -signal.SIGKILL
         if server is not self._process:
             raise HarnessError("the cell server has died")
-        if cell not in self._ended:
-            self._send({"order": "kill", "cell": cell})
-            self._await("ended", cell)
-        return self._ended.pop(cell)
+        with self._orders:
+            if cell not in self._ended:
+                self._send({"order": "kill", "cell": cell})
+                self._await("ended", cell)
+            return self._ended.pop(cell)
 
     def _start(self) -> None:
         self.close()

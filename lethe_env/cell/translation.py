@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import base64
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from ..vgpu.cache import ObjectCache
+from ..vgpu.cores import default_threads
 from ..vgpu.machine import program
 from ..vgpu.ptx.model import UnsupportedError
 from .conversation import Conversation, LostError, serve
 from .protocol import receive, send
-from .requests import Limits
+from .requests import CONFIGURATION_LIMIT, Limits
 
 _CHARACTERS = 300
 _PREFIX = str(UnsupportedError(""))
@@ -37,6 +40,11 @@ class Client:
         """
         send(self._channel, {"ask": "translate", "ptx": ptx})
         return _native(receive(self._channel))
+
+    def prepare(self, texts: Sequence[str]) -> None:
+        """Have the judge translate several kernels at once, for when they are asked for."""
+        send(self._channel, {"ask": "prepare", "ptx": list(texts)})
+        receive(self._channel)
 
 
 class BrokenError(Exception):
@@ -59,7 +67,17 @@ class Desk:
 
     def clerk(self) -> Clerk:
         """Someone who answers one cell, and remembers what it could not be given."""
-        return Clerk(self._cache)
+        return Clerk(self._cache, self._prepare)
+
+    def _prepare(self, texts: Sequence[str]) -> None:
+        """Fill the cache; what cannot be translated is found out again when it is asked for."""
+
+        def attempt(ptx: str) -> None:
+            with suppress(UnsupportedError, BrokenError):
+                self._cache(ptx)
+
+        with ThreadPoolExecutor(default_threads(), "translate") as pool:
+            list(pool.map(attempt, dict.fromkeys(texts)))
 
     def _translate(self, ptx: str) -> bytes:
         conversation = self._converse("translate")  # one text each: it may have been broken by it
@@ -77,13 +95,19 @@ class Desk:
 class Clerk:
     """Answers the questions of one cell; what it says of them is the judge's own knowledge."""
 
-    def __init__(self, translate: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, translate: Callable[[str], bytes], prepare: Callable[[Sequence[str]], None]
+    ) -> None:
         self._translate = translate
+        self._prepare = prepare
         self._denial: tuple[str, str] | None = None
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a cell's question; never raises for what the cell sent."""
         ptx = question.get("ptx")
+        if isinstance(ptx, list):
+            self._prepare([text for text in ptx if isinstance(text, str)][:CONFIGURATION_LIMIT])
+            return {}
         if not isinstance(ptx, str):
             return {"unsupported": "a question without PTX"}
         try:

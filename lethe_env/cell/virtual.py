@@ -14,6 +14,8 @@ from .cuda_stand_in import DEVICE, DeviceStandIn
 from .device import InterpreterDevice
 from .excuses import excuse
 from .poison import UNINITIALISED
+from .side_by_side import SideBySide
+from .translation import Client
 
 _WRITING_DUNDERS = frozenset({"__setitem__", "__set__"})
 
@@ -21,13 +23,14 @@ _WRITING_DUNDERS = frozenset({"__setitem__", "__set__"})
 class VirtualDevice(InterpreterDevice):
     """As the interpreter's device, with Triton's driver replaced. See `device.Device`."""
 
-    def __init__(self, translate: Callable[[str], bytes]) -> None:
+    def __init__(self, translate: Client) -> None:
         """Become this process's GPU.
 
         Args:
             translate: from PTX to native code.
         """
         self._session = Session()
+        self.side_by_side = SideBySide(self._session.threads, translate.prepare)
         driver = VirtualDriver(
             self._session, translate=translate, device=DEVICE, interface=torch.cuda
         )
