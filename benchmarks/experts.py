@@ -35,7 +35,8 @@ from lethe_env.kernels.mimo_scan import mimo_scan
 from lethe_env.kernels.rotary_scan import rotary_scan
 from lethe_env.kernels.selective_scan import selective_scan
 from lethe_env.vgpu.driver import ARCHITECTURES as GPUS
-from lethe_env.vgpu.driver import Session, VirtualDriver
+from lethe_env.vgpu.driver import VirtualDriver
+from lethe_env.vgpu.session import Session
 from lethe_env.vgpu.timing import TARGETS, model
 
 WARPS = (2, 4, 8)

@@ -33,7 +33,8 @@ def work(way: str, threads: int, only: Sequence[str]) -> list[dict[str, Any]]:
     chosen = [case for case in cases() if not only or case.name in only]
     if way == "interpreter":
         return [_interpreted(case) for case in chosen]
-    from lethe_env.vgpu.driver import Session, VirtualDriver
+    from lethe_env.vgpu.driver import VirtualDriver
+    from lethe_env.vgpu.session import Session
 
     driver = VirtualDriver(Session(threads=threads))
     driver.activate()

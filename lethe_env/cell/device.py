@@ -57,7 +57,7 @@ class Device(Protocol):
         """
 
     def findings(self) -> Sequence[Any]:
-        """What kernels did since `begin` that no correct kernel does: `vgpu.driver.Finding`."""
+        """What kernels did since `begin` that no correct kernel does: `vgpu.session.Finding`."""
 
     def excuse(self, error: BaseException) -> tuple[str, str] | None:
         """Why the exception is not the candidate's: kind of fault, and a reason."""

@@ -12,8 +12,8 @@ from types import FrameType
 
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
-from ..vgpu.driver import LaunchError
 from ..vgpu.ptx.model import UnsupportedError
+from ..vgpu.session import LaunchError
 from .loader import MODULE_NAME
 from .translation import BrokenError
 

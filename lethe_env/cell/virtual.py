@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from ..vgpu.driver import Finding, Session, VirtualDriver
+from ..vgpu.driver import VirtualDriver
 from ..vgpu.memory import AddressSpace
+from ..vgpu.session import Finding, Session
 from ..vgpu.timing import Counts
 from .cuda_stand_in import DEVICE, DeviceStandIn
 from .device import InterpreterDevice

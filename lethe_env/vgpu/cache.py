@@ -14,7 +14,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from .machine import program, shared_code
+from .machine import program, shared_code, tensor_code
 from .ptx.model import UnsupportedError
 from .store import Store, cache_root
 
@@ -76,6 +76,29 @@ def link_shared_code(folder: Path | None = None) -> None:
         native = shared_code.compile_shared()
         store.put(name, native)
     shared_code.link(native)
+
+
+def link_unit_code(folder: Path | None = None) -> None:
+    """The same for the functions of tensor cores and other units.
+
+    Args:
+        folder: where objects lie; `cache_folder()` by default.
+    """
+    store = Store(folder or cache_folder())
+    name = key("units")
+    native = store.get(name)
+    if native is None:
+        native = tensor_code.compile_units()
+        store.put(name, native)
+    tensor_code.link(native)
+
+
+def ensure_linked() -> None:
+    """Link both into this process, unless it has them."""
+    if not shared_code.is_linked():
+        link_shared_code()
+    if not tensor_code.is_linked():
+        link_unit_code()
 
 
 def without_locations(ptx: str) -> str:

@@ -6,9 +6,7 @@ is active, launches on CPU tensors run the PTX in this process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,13 +18,11 @@ from triton.runtime import _allocation
 
 from .arguments import Argument, flatten
 from .cache import ObjectCache, Translate
-from .cores import default_threads
 from .machine import program
-from .machine.report import Finding as MachineFinding
-from .machine.tensor_work import tensor_type
-from .memory import WINDOW_BITS, AddressSpace, Pointer
+from .memory import Pointer
 from .ptx.model import UnsupportedError
-from .timing import TARGETS, Counts, Target, modelled_time_us
+from .session import LaunchError, Session
+from .timing import TARGETS, Target, modelled_time_us
 
 ARCHITECTURES = {80: "A100", 90: "H100", 100: "B200"}
 SHARED_MEMORY_BYTES = 232448
@@ -36,67 +32,6 @@ _BUS_BITS = 5120
 """Width of the memory bus, by which Triton turns a clock into a bandwidth."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 MAXIMAL_THREADS = 1024
-_EARLY_LAUNCHES = 4
-"""In one of so many launches, units work as early as they may, else as late as they may."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something a kernel did that no correct kernel does."""
-
-    kind: str
-    """`out_of_bounds`, `uninitialised_read`, `race` between blocks, `barrier`: a race within a
-    block, or `asynchronous`: a misuse of tensor memory or of another unit beside the warps.
-    """
-    kernel: str
-    opcode: str
-    file: str = ""
-    line: int = 0
-    """Line of the kernel's source, 0 if unknown."""
-    lanes: int = 0
-    """How many threads did it."""
-    detail: str = ""
-    """Which memory, in words."""
-
-
-class LaunchError(RuntimeError):
-    """A launch ended as it would on a GPU: with an error that says little."""
-
-
-_STOPS = {
-    "assert": "CUDA error: device-side assert triggered",
-    "trap": "CUDA error: unspecified launch failure",
-    "deadlock": "the kernel hangs: threads wait for what no other thread will ever do",
-}
-
-
-@dataclass(slots=True)
-class Session:
-    """What launches share: memory, schedule, and what was seen so far."""
-
-    memory: AddressSpace = field(default_factory=AddressSpace)
-    seed: int = 0
-    """Order in which blocks run; changes with every launch."""
-    threads: int = field(default_factory=default_threads)
-    """Most operating system threads that share the blocks of a launch. Results and findings do not
-    depend on it.
-    """
-    sanitize: bool = True
-    """Whether races, missing barriers and reads of undefined memory are looked for; bounds always
-    are."""
-    printed: list[str] = field(default_factory=list)
-    """What `tl.device_print` wrote."""
-    findings: list[Finding] = field(default_factory=list)
-    counts: list[tuple[str, Counts]] = field(default_factory=list)
-    """Kernel name and counts of each launch."""
-    launches: int = 0
-    watch: Callable[[bool], None] = lambda running: None
-    """Told when native code begins and ends."""
-
-    def take_findings(self) -> list[Finding]:
-        """Hand over what was found, and forget it."""
-        found, self.findings = self.findings, []
-        return found
 
 
 class Launcher:
@@ -139,7 +74,8 @@ class Launcher:
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if 0 not in grid:
-            self._run(function, grid, arguments)
+            metadata = self._metadata
+            _session().launch(function, metadata.name, grid, arguments, metadata.shared)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
@@ -155,57 +91,6 @@ class Launcher:
         if not isinstance(buffer, torch.Tensor):
             raise UnsupportedError("scratch memory that is no tensor")
         return buffer
-
-    def _run(
-        self, function: program.Program, grid: tuple[int, int, int], arguments: list[Argument]
-    ) -> None:
-        session = _session()
-        session.memory.sweep()
-        session.launches += 1
-        options = program.Options(
-            shared_bytes=self._metadata.shared,
-            seed=session.seed + session.launches,
-            threads=session.threads,
-            races=session.sanitize,
-            definedness=session.sanitize,
-            barriers=session.sanitize,
-            early=(session.seed + session.launches) % _EARLY_LAUNCHES == 0,
-        )
-        session.watch(True)
-        report = function.run(grid, arguments, session.memory, options)
-        session.watch(False)
-        owners = {p.name: p for p in arguments if isinstance(p, Pointer) and p.name}
-        session.findings += [self._finding(found, owners) for found in report.findings]
-        windows = {p.address >> WINDOW_BITS for p in arguments if isinstance(p, Pointer)}
-        held_bytes = sum(int(session.memory.table[number, 1]) for number in windows)
-        counts = Counts.of(
-            report.counts,
-            held_bytes,
-            tensor_type(function.kernel),
-            blocks=math.prod(grid),
-            warps=function.warps,
-        )
-        session.counts.append((self._metadata.name, counts))
-        session.printed += report.messages
-        if report.stopped:
-            raise LaunchError(f"{_STOPS[report.stopped]} {' '.join(report.messages[-1:])}".strip())
-
-    def _finding(self, found: MachineFinding, owners: dict[str, Pointer]) -> Finding:
-        place = found.location
-        return Finding(
-            kind=found.kind,
-            kernel=self._metadata.name,
-            opcode=found.opcode,
-            file=place.file if place else "",
-            line=place.line if place else 0,
-            lanes=found.lanes,
-            detail="; ".join(filter(None, (self._place(found, owners), found.detail))),
-        )
-
-    def _place(self, found: MachineFinding, owners: dict[str, Pointer]) -> str:
-        if "shared" in found.opcode.split("."):
-            return f"byte {found.address} of the block's shared memory"
-        return _session().memory.describe(found.address, owners)
 
 
 def _session() -> Session:

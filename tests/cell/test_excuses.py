@@ -8,10 +8,11 @@ from lethe_env.cell.excuses import excuse
 from lethe_env.cell.requests import Limits
 from lethe_env.cell.translation import Client, Desk, Translator
 from lethe_env.vgpu.arguments import flatten
-from lethe_env.vgpu.driver import Launcher, LaunchError
+from lethe_env.vgpu.driver import Launcher
 from lethe_env.vgpu.machine import program
 from lethe_env.vgpu.ptx.model import UnsupportedError
 from lethe_env.vgpu.ptx.parser import parse
+from lethe_env.vgpu.session import LaunchError
 
 
 def caught(call):

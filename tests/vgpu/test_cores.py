@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lethe_env.vgpu import cores
-from lethe_env.vgpu.driver import Session
+from lethe_env.vgpu.session import Session
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from lethe_env.vgpu.arguments import flatten
 from lethe_env.vgpu.cache import ObjectCache, without_locations
-from lethe_env.vgpu.driver import LaunchError, VirtualDriver
+from lethe_env.vgpu.driver import VirtualDriver
 from lethe_env.vgpu.memory import AddressSpace, Pointer
 from lethe_env.vgpu.ptx.model import UnsupportedError
+from lethe_env.vgpu.session import LaunchError
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product, starmap
 
 from ..ptx.model import Immediate, Instruction, Kernel, Operand, Register
 
@@ -13,6 +15,9 @@ _FORMATS: Mapping[str, Mapping[int, str]] = {
     "kind::f8f6f4": {0: "e4m3", 1: "e5m2"},
 }
 """What an instruction descriptor calls them."""
+
+NEGATE_LEFT, NEGATE_RIGHT = 1 << 13, 1 << 14
+"""Bits that turn the sign of a factor; the only ones that may not be known beforehand."""
 
 _F32_RESULT = 1
 _WIDEST, _TALLEST = 256, 128
@@ -32,16 +37,18 @@ class Shape:
 
 def shape_of(kernel: Kernel, instruction: Instruction) -> Shape | None:
     """What a product's instruction descriptor says, if that is known and implemented."""
-    value = _constant(kernel, instruction.operands[3])
+    values = _constants(kernel, instruction.operands[3])
     formats = _FORMATS.get(instruction.opcode[3], {})
-    if value is None:
+    kinds = {value & ~(NEGATE_LEFT | NEGATE_RIGHT) for value in values}
+    if len(kinds) != 1:
         return None
+    (value,) = kinds
 
     def field(at: int, bits: int) -> int:
         return (value >> at) & ((1 << bits) - 1)
 
     left, right = formats.get(field(7, 3)), formats.get(field(10, 3))
-    others = field(0, 4) | field(13, 2) | field(23, 1) | field(29, 3)
+    others = field(0, 4) | field(23, 1) | field(29, 3)
     rows, columns = 16 * field(24, 5), 8 * field(17, 6)
     fits = rows in (64, _TALLEST) and 8 <= columns <= _WIDEST
     if others or field(4, 2) != _F32_RESULT or left is None or right is None or not fits:
@@ -49,14 +56,29 @@ def shape_of(kernel: Kernel, instruction: Instruction) -> Shape | None:
     return Shape(left, right, bool(field(15, 1)), bool(field(16, 1)), rows, columns)
 
 
-def _constant(kernel: Kernel, operand: Operand) -> int | None:
-    """The value of an operand that one instruction sets to a constant."""
+_COMBINATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
+
+
+def _constants(kernel: Kernel, operand: Operand) -> frozenset[int]:
+    """The values that an operand can have; none if that cannot be told."""
     if isinstance(operand, Immediate):
-        return operand.value
+        return frozenset((operand.value,))
     if not isinstance(operand, Register):
-        return None
+        return frozenset()
     found = [i for i in kernel.body if i.operands and i.operands[0] == operand]
     match found:
         case [Instruction(opcode=("mov", _), operands=(_, source), predicate=None)]:
-            return _constant(kernel, source)
-    return None
+            return _constants(kernel, source)
+        case [Instruction(opcode=("selp", _), operands=(_, *choices, _), predicate=None)]:
+            first, second = (_constants(kernel, choice) for choice in choices)
+            return first | second if first and second else frozenset()
+        case [Instruction(opcode=(name, _), operands=(_, left, right), predicate=None)] if (
+            name in _COMBINATIONS
+        ):
+            sides = (_constants(kernel, left), _constants(kernel, right))
+            return frozenset(starmap(_COMBINATIONS[name], product(*sides)))
+    return frozenset()

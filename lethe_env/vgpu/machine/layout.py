@@ -44,7 +44,7 @@ what they are handed over at once, not as late as they may.
 FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier", "asynchronous")
 """Names of `Record.kind`, by number."""
 
-STOPS = ("", "deadlock", "trap", "assert", "unsupported")
+STOPS = ("", "deadlock", "trap", "assert", "unknown_map", "masked")
 """Why a launch ended early: names of `Context.stop`, by number."""
 
 

@@ -38,6 +38,7 @@ _ORDERING = frozenset(("volatile", "weak", "relaxed", "acquire", "release")) | _
 
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release"))
 _PROXY_FENCES = frozenset((("proxy", "async"), ("proxy", "async", "shared::cta")))
+_PHASE_FENCE = ("mbarrier_init", "release", "cluster")
 _FENCES = frozenset(("sc", "acq_rel", "acquire", "release", "gl")) | _SCOPES
 
 _COUNTS = {"v2": 2, "v4": 4, "v8": 8}
@@ -210,7 +211,7 @@ def local_addresses(lowering: Lowering, offsets: Value) -> Value:
 def lower_fence(lowering: Lowering, instruction: Instruction) -> None:
     """`membar` and `fence` between threads: empty, as memory is sequentially consistent."""
     parts = instruction.opcode[1:]
-    if parts[:2] == ("proxy", "tensormap::generic"):
+    if parts[:2] == ("proxy", "tensormap::generic") or parts == _PHASE_FENCE:
         return
     if parts in _PROXY_FENCES:
         writer = lowering.writer

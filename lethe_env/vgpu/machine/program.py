@@ -32,6 +32,7 @@ from .lowering import variable_layout
 from .native import NativeCode, compile_object
 from .outcome import merge
 from .provenance import accessed_parameters
+from .refusals import REFUSALS
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
 from .speculation import run_apart, work_of_warp, worthwhile_threads
@@ -209,8 +210,8 @@ class Program:
             report = merge(launch, workers)
         for worker in workers:
             worker.close()
-        if report.stopped == "unsupported":
-            raise UnsupportedError(f"a tensor map in {self.kernel.name}: its kind or element type")
+        if report.stopped in REFUSALS:
+            raise UnsupportedError(f"{REFUSALS[report.stopped]}, in {self.kernel.name}")
         return report
 
     def _is_watched(self) -> bool:

@@ -106,6 +106,11 @@ def address(name: str) -> int:
     return _LINKED[-1].address(name)
 
 
+def is_linked() -> bool:
+    """Whether this process has the functions."""
+    return bool(_LINKED)
+
+
 def ensure_linked() -> None:
     """Compile and link the functions unless this process has them."""
     if not _LINKED:

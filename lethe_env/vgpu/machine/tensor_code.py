@@ -105,6 +105,11 @@ def link(object_bytes: bytes) -> None:
         define_symbol(name, code.address(name))
 
 
+def is_linked() -> bool:
+    """Whether this process has the functions."""
+    return bool(_LINKED)
+
+
 def ensure_linked() -> None:
     """Compile and link the functions unless this process has them."""
     if not _LINKED:

@@ -9,6 +9,8 @@ from .tensor_memory import lower_access, lower_store_wait
 from .tensor_products import lower_commit, lower_tensor_product
 
 _SHAPES = ("32x32b", "16x32bx2")
+_HINTS = ([], ["collector::a::discard"])
+"""Whether the left factor is kept for later products, which no result shows."""
 _KINDS = ("kind::f16", "kind::tf32", "kind::f8f6f4")
 
 
@@ -23,7 +25,7 @@ def lower_tensor(lowering: Lowering, instruction: Instruction) -> None:
             lower_access(lowering, instruction)
         case ("wait::st", "sync", "aligned"):
             lower_store_wait(lowering, instruction)
-        case ("mma", "cta_group::1", kind) if kind in _KINDS:
+        case ("mma", "cta_group::1", kind, *hints) if kind in _KINDS and hints in _HINTS:
             lower_tensor_product(lowering, instruction)
         case ("commit", "cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64"):
             lower_commit(lowering, instruction)

@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..alu.long_sums import FACTORS, ROWS, define_values
-from ..ptx.model import Address, Instruction
+from ..ptx.model import Address, Instruction, Vector
 from . import tiles
 from .dispatch import push, submit
 from .emit import Module, Writer
-from .instruction_descriptors import shape_of
+from .instruction_descriptors import NEGATE_LEFT, NEGATE_RIGHT, shape_of
 from .leading_lane import address_at, at_lane, one_lane
 from .lowering import Lowering, take_operands
 from .phases import checker
 from .products import Tile, multiply
+from .refusals import refuse
 from .tensor_memory import cells, check_defined, count_products, define, may_access
 from .units import Kind, Operation
-from .values import Value, constant, declared, i32, i64
+from .values import Value, constant, declared, i32, i64, vector
 
 SOURCES = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 """Types of factors, by their numbers in an `Operation`."""
 
 _WIDEST, _TALLEST = 256, 128
-_LEFT_ACROSS, _RIGHT_ACROSS, _FRESH, _LEFT_IN_TENSOR_MEMORY = 1, 2, 4, 8
+_LEFT_ACROSS, _RIGHT_ACROSS, _FRESH, _LEFT_IN_TENSOR_MEMORY, _NEGATED = 1, 2, 4, 8, 16
+_LANE_MASK_WORDS = 4
 _WORDS = 8
 """Columns of tensor memory that a sum of 32 bytes takes."""
 
 
 def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
     """Write `tcgen05.mma`."""
-    target, left, right, _, keep = take_operands(instruction, 5)
+    target, left, right, descriptor, *mask, keep = take_operands(instruction, 5, more=True)
     shape = shape_of(lowering.kernel, instruction)
     if shape is None or not isinstance(target, Address):
         raise lowering.unsupported(instruction, "its instruction descriptor")
+    masked = [word for part in mask if isinstance(part, Vector) for word in part.items]
+    if len(mask) > 1 or len(masked) != _LANE_MASK_WORDS * len(mask):
+        raise lowering.unsupported(instruction, "its operands")
     writer = lowering.writer
     in_memory = isinstance(left, Address)
     flags = _LEFT_ACROSS * shape.left_across | _RIGHT_ACROSS * shape.right_across
@@ -41,6 +46,11 @@ def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
     with one_lane(lowering, instruction) as lane:
         fresh = writer.invert(at_lane(lowering, keep, "i1", lane))
         fresh = writer.mul(writer.resize(fresh, "i32"), _FRESH)
+        negated = _negation(writer, at_lane(lowering, descriptor, "i32", lane))
+        for word in masked:
+            left_out = writer.compare("ne", at_lane(lowering, word, "i32", lane), 0)
+            with writer.when(left_out):
+                refuse(writer, lowering.context, "masked")
         own = push(writer, lowering.context, lowering.fiber, Kind.PRODUCT,
                    lowering.site(instruction))  # fmt: skip
         if isinstance(left, Address):
@@ -52,7 +62,7 @@ def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
             "right": at_lane(lowering, right, "i64", lane),
             "target": address_at(lowering, target, "i32", lane),
             "sources": sources,
-            "flags": writer.either(fresh, flags),
+            "flags": writer.either(writer.either(fresh, negated), flags),
             "rows": shape.rows,
             "columns": shape.columns,
         }
@@ -60,6 +70,15 @@ def lower_tensor_product(lowering: Lowering, instruction: Instruction) -> None:
             writer.write(own, Operation, name, value)
         writer.call("void", looker(lowering.module), lowering.context, own)
         submit(writer, lowering.context)
+
+
+def _negation(writer: Writer, descriptor: Value) -> Value:
+    """The flag of a product whose sign turns, which it does not if those of both factors do."""
+    turned = (
+        writer.resize(writer.compare("ne", writer.both(descriptor, bit), 0), "i32")
+        for bit in (NEGATE_LEFT, NEGATE_RIGHT)
+    )
+    return writer.mul(writer.binary("xor", *turned), _NEGATED)
 
 
 def lower_commit(lowering: Lowering, instruction: Instruction) -> None:
@@ -180,7 +199,16 @@ class _Job:
                                       i64(1), self._rows)  # fmt: skip
                 count = writer.mul(self._rows, self._depth)
                 writer.store(self._left.find_exponents(writer, name, count), odd)
+                with writer.when(self._has(_NEGATED)):
+                    self._negate_left(count)
         return writer.load("i1", odd)
+
+    def _negate_left(self, count: Value) -> None:
+        writer, row = self._writer, vector("i32", ROWS)
+        with writer.repeat(writer.binary("udiv", count, i64(ROWS))) as index:
+            place = writer.item(self._left.values, row, index)
+            value = writer.binary("xor", writer.load(row, place, 4), constant(row, 1 << 31))
+            writer.store(value, place, 4)
 
     def read_right(self) -> Value:
         """Fetch the right factor; whether f32 is too narrow."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from .atomics import Atomic, warp_function
 from .chunks import CHUNK_BYTES
 from .emit import Writer
-from .tile_shapes import Shape, refuse
+from .refusals import refuse
+from .tile_shapes import Shape
 from .units import Operation
 from .values import LANES, Value, constant, constants, like, vector
 from .windows import Access
@@ -48,7 +49,7 @@ def update(writer: Writer, operation: Value, access: Access, value: Value, shape
             _combine(writer, Atomic(name, type_, "global", 1, False, False), access, value)
             writer.store(constant("i1", 1), done)
     with writer.when(writer.invert(writer.load("i1", done))):
-        refuse(writer, access.context)
+        refuse(writer, access.context, "unknown_map")
 
 
 def _cases() -> Iterator[tuple[int, str, str, tuple[int, ...]]]:

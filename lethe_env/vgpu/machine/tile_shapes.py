@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .chunks import CHUNK_BYTES
 from .emit import Writer
-from .layout import STOPS, Context
+from .refusals import refuse
 from .tensor_maps import MAP_BYTES, TensorMap, fetcher
 from .units import RANKS, Operation
 from .values import Value, i32, i64
@@ -97,7 +97,7 @@ def read_shape(writer: Writer, context: Value, operation: Value) -> tuple[Shape,
     for condition in (*conditions, *(dimension.simple for dimension in dimensions[1:])):
         simple = writer.both(simple, condition)
     with writer.when(writer.invert(simple)):
-        refuse(writer, context)
+        refuse(writer, context, "unknown_map")
     return shape, simple
 
 
@@ -134,8 +134,3 @@ def _dimension(writer: Writer, place: Value, operation: Value, index: int) -> _D
         stride=writer.select(there, stride, i64(0)),
         simple=writer.either(fits, writer.invert(there)),
     )
-
-
-def refuse(writer: Writer, context: Value) -> None:
-    """End the launch at something that only shows while it runs."""
-    writer.write(context, Context, "stop", STOPS.index("unsupported"))

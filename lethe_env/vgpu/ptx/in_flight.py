@@ -3,6 +3,9 @@
 `wgmma` writes its results until its group is waited for, `tcgen05.ld` until `tcgen05.wait::ld`.
 What else touches such a register before is at fault wherever it stands: it is found in the text.
 So is a `wgmma` whose registers were set after the last `wgmma.fence`.
+
+A `mov` of what `tcgen05.ld` fills is no use of it but another name: NVIDIA's compiler packs loaded
+registers in pairs before it waits. The new register then has to be waited for as well.
 """
 
 from __future__ import annotations
@@ -72,12 +75,17 @@ def register_faults(kernel: Kernel, flow: Flow) -> RegisterFaults:
 
 def _is_early(instruction: Instruction, state: _State) -> bool:
     touched = destinations(instruction) | sources(instruction)
-    if not touched.isdisjoint(state.loads):
+    used = destinations(instruction) if _renames(instruction) else touched
+    if not used.isdisjoint(state.loads):
         return True
     if instruction.opcode[:2] == ("wgmma", "mma_async"):
         # Products may follow each other in their results, not in their factors.
         touched -= destinations(instruction)
     return not touched.isdisjoint(state.products)
+
+
+def _renames(instruction: Instruction) -> bool:
+    return instruction.opcode[0] == "mov" and instruction.predicate is None
 
 
 def _is_unfenced(instruction: Instruction, state: _State) -> bool:
@@ -108,4 +116,6 @@ def _after(instruction: Instruction, state: _State) -> _State:
             loads |= destinations(instruction)
         case ("tcgen05", "wait::ld", *_):
             loads = frozenset()
+        case ("mov", *_) if not loads.isdisjoint(sources(instruction)):
+            loads |= destinations(instruction)
     return _State(products, loads, changed)

@@ -1,8 +1,12 @@
 """`wgmma` and `tcgen05` bit by bit: descriptors, fragments, tensor memory."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
+
+from lethe_env.vgpu.ptx.model import UnsupportedError
 
 from .matrices import SIZES, TORCH, Matrix, product
 
@@ -267,6 +271,61 @@ def test_a_factor_in_tensor_memory(machine, source):
         expected = product(left, right, expected, source)
     assert torch.equal(out.view(torch.float32).T, expected)
     assert report.findings == ()
+
+
+def with_signs(body, left, right):
+    """Signs of factors that are known only while the kernel runs; `%p3` is false, `%p4` true."""
+    shape = int(re.search(r"mov.b32 %r32, (\d+);", body)[1])
+    turned = [f"%p{4 if turns else 3}" for turns in (left, right)]
+    words = f"""
+    selp.b32 %r37, {1 << 13}, 0, {turned[0]};
+    selp.b32 %r38, {shape | 1 << 14}, {shape}, {turned[1]};
+    or.b32 %r32, %r37, %r38;"""
+    return body.replace(f"mov.b32 %r32, {shape};", words)
+
+
+@pytest.mark.parametrize(
+    ("left_turns", "right_turns"), [(True, False), (False, True), (True, True)]
+)
+def test_products_of_factors_whose_signs_turn(machine, left_turns, right_turns):
+    matrices = placed(False, 64), placed(False, 64, left=False)
+    data = moderate("f16")
+    out = torch.zeros(COLUMNS, THREADS, dtype=torch.int32)
+    body = with_signs(tensor_body("f16", matrices, 128, steps=1), left_turns, right_turns)
+    report = machine.assembled(body, data, out, threads=THREADS, shared_bytes=MEMORY_BYTES + 16)
+    left = matrices[0].read(data.numpy(), 128, "f16")
+    right = matrices[1].read(data.numpy(), COLUMNS, "f16")
+    sign = (-1) ** (left_turns + right_turns)
+    expected = product(sign * left, right, torch.zeros(128, COLUMNS), "f16")
+    assert torch.equal(out.view(torch.float32).T, expected)
+    assert report.findings == ()
+
+
+def test_products_that_leave_out_lanes(machine):
+    """An empty mask is none; another one is refused when it comes."""
+    matrices = placed(False, 64), placed(False, 64, left=False)
+    data = moderate("f16")
+    body = tensor_body("f16", matrices, 128, steps=1)
+    masked = body.replace("%r32, %p3;", "%r32, {%r36, %r36, %r36, %r36}, %p3;")
+    masked = masked.replace(".kind::f16 [", ".kind::f16.collector::a::discard [")
+    results = []
+    for text in (body, masked.replace("mov.b32 %r32", "mov.b32 %r36, 0; mov.b32 %r32")):
+        results.append(torch.zeros(COLUMNS, THREADS, dtype=torch.int32))
+        machine.assembled(text, data, results[-1], threads=THREADS,
+                          shared_bytes=MEMORY_BYTES + 16)  # fmt: skip
+    assert torch.equal(*results)
+    with pytest.raises(UnsupportedError, match="a tensor-core product that leaves out lanes"):
+        machine.assembled(masked.replace("mov.b32 %r32", "mov.b32 %r36, 4; mov.b32 %r32"), data,
+                          results[0], threads=THREADS, shared_bytes=MEMORY_BYTES + 16)  # fmt: skip
+
+
+def test_a_shape_that_depends_on_data_is_refused(machine):
+    matrices = placed(False, 64), placed(False, 64, left=False)
+    body = tensor_body("f16", matrices, 128, steps=1)
+    shape = re.search(r"mov.b32 %r32, (\d+);", body)[1]
+    body = body.replace(f"mov.b32 %r32, {shape};", f"selp.b32 %r32, {shape}, 0, %p1;")
+    with pytest.raises(UnsupportedError, match="its instruction descriptor"):
+        machine.assembled(body, moderate("f16"), torch.zeros(1), threads=THREADS)
 
 
 def test_halves_of_a_load_lie_apart(machine):

@@ -59,6 +59,7 @@ def load_body(origin, total_bytes):
     setp.lt.u32 %p3, %r1, {total_bytes // 4};
     mov.b32 %r5, {BARRIER};
     @%p1 mbarrier.init.shared::cta.b64 [%r5], 1;
+    fence.mbarrier_init.release.cluster;
     bar.sync 0;
     mov.b32 %r4, 0;
     {moves}

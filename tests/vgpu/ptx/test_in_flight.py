@@ -11,6 +11,8 @@ from .corpus import NAMES, load, wrapped
 PRODUCT = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, 1, 1,
     1, 0, 0;"""
 FENCE, COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
+LOAD = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r5];"
+PACK = "mov.b64 %d3, {%r1, %r2};"
 USE = "add.s32 %r9, %r1, 1;"
 
 
@@ -42,6 +44,11 @@ def faults(*lines):
         (("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r1}, [%r5];", USE), ["add"]),
         (("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r1}, [%r5];",
           "tcgen05.wait::ld.sync.aligned;", USE), []),
+        ((LOAD, PACK, "tcgen05.wait::ld.sync.aligned;", "add.s64 %d4, %d3, 1;"), []),
+        ((LOAD, PACK, "add.s64 %d4, %d3, 1;"), ["add"]),
+        ((LOAD, PACK, "mov.b64 {%r8, %r9}, %d3;", "add.s32 %r7, %r9, 1;"), ["add"]),
+        ((LOAD, "@%p1 mov.b32 %r8, %r1;"), ["mov"]),
+        ((LOAD, "mov.b32 %r1, 0;"), ["mov"]),
     ],
 )  # fmt: skip
 def test_early_uses(lines, early):

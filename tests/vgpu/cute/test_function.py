@@ -1,0 +1,126 @@
+"""Host functions of the CuTe DSL and their kernels, on tensors of the CPU."""
+
+import pytest
+import torch
+
+from lethe_env.vgpu.cute import toolkit
+from lethe_env.vgpu.cute.compilation import compile_host
+from lethe_env.vgpu.cute.function import VirtualFunction
+from lethe_env.vgpu.session import LaunchError
+
+from .placeholders import fake
+
+SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
+
+
+@pytest.fixture(scope="module")
+def add():
+    from .kernels import add
+
+    vector = fake("Float32", None)
+    return VirtualFunction(
+        compile_host(add, vector, vector, vector, toolkit.load("cutlass").Int32(1))
+    )
+
+
+def compiled_product(**options):
+    from .kernels import product
+
+    factors = fake("Float16", None, 64), fake("Float16", 64, 64)
+    return VirtualFunction(compile_host(product(**options), *factors, fake("Float32", None, 64)))
+
+
+@pytest.fixture(scope="module")
+def product():
+    return compiled_product()
+
+
+def factors(rows=256):
+    """Small integers, whose sums of products are exact."""
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.randint(-9, 10, (length, 64), generator=generator).half() for length in (rows, 64)
+    ]
+
+
+def test_the_host_function_computes_the_grid(add):
+    a, b, out = (torch.randn(300) for _ in range(3))
+    add(a, b, out, 300)
+    assert torch.equal(out, a + b)
+    assert add.session.take_findings() == []
+
+
+def test_numbers_are_cast_as_the_host_function_declares(add):
+    a, b, out = torch.ones(300), torch.ones(300), torch.zeros(300)
+    add(a, b, out, 200)
+    assert torch.equal(out, torch.cat([torch.full((200,), 2.0), torch.zeros(100)]))
+
+
+def test_an_access_out_of_bounds_is_found_with_its_line_and_argument(add):
+    a, b, out = torch.ones(200), torch.ones(300), torch.zeros(300)
+    add(a, b, out, 300)
+    (finding,) = add.session.take_findings()
+    assert finding.kind == "out_of_bounds"
+    assert "of the 800 bytes of argument a" in finding.detail
+    assert finding.file.endswith("kernels.py")
+    with open(finding.file) as source:
+        assert "a[i] + b[i]" in source.read().splitlines()[finding.line - 1]
+
+
+def test_a_product_by_tiles_and_tensor_memory(product):
+    left, right = factors()
+    out = torch.full((256, 64), torch.nan)
+    product(left, right, out)
+    assert torch.equal(out, left.float() @ right.float().T)
+    assert product.session.take_findings() == []
+
+
+def test_bits_do_not_depend_on_the_schedule(product):
+    left, right = torch.randn(256, 64).half(), torch.randn(64, 64).half()
+    results = []
+    for product.session.early, product.session.seed in SCHEDULES:
+        results.append(torch.zeros(256, 64))
+        product(left, right, results[-1])
+    product.session.early = None
+    assert all(torch.equal(results[0], other) for other in results[1:])
+
+
+def test_a_product_that_is_not_waited_for():
+    function = compiled_product(waits=False)
+    function.session.early = False
+    left, right = factors(128)
+    out = torch.zeros(128, 64)
+    function(left, right, out)
+    kinds = {(finding.kind, finding.opcode.split(".")[1]) for finding in function.session.findings}
+    assert ("asynchronous", "ld") in kinds and ("asynchronous", "mma") in kinds
+    assert not torch.equal(out, left.float() @ right.float().T)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.double(), "left is float64; the kernel was compiled for float16"),
+        (lambda t: t[:, :32], r"left has the shape \(256, 32\); .* compiled for \(any, 64\)"),
+        (lambda t: t.T.contiguous().T, r"left has the strides \(1, 256\); .* for \(64, 1\)"),
+        (lambda t: t.flatten()[1:-63].view(-1, 64), "does not begin at a multiple of 16 bytes"),
+        (lambda t: 3, "left has to be a tensor of the CPU"),
+    ],
+)
+def test_tensors_that_the_function_was_not_compiled_for(product, change, message):
+    left, right = factors()
+    with pytest.raises(ValueError, match=message):
+        product(change(left), right, torch.zeros(256, 64))
+
+
+def test_the_number_of_arguments(add):
+    with pytest.raises(ValueError, match="4 arguments are expected, 3 were given"):
+        add(torch.ones(1), torch.ones(1), 1)
+
+
+def test_an_error_in_a_launch_comes_out_of_the_host_function(add, monkeypatch):
+    def fail(*_):
+        raise LaunchError("as a kernel that hangs")
+
+    monkeypatch.setattr(type(add.session), "launch", fail)
+    with pytest.raises(LaunchError, match="as a kernel that hangs"):
+        add(torch.ones(1), torch.ones(1), torch.ones(1), 1)
