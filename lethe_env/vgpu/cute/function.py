@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ...kernels.cute_dsl import Compiled, load
+from ...kernels.cute_dsl import placeholder as make_placeholder
 from ..arguments import Argument
 from ..cache import ObjectCache, Translate, ensure_linked
 from ..machine import program
@@ -17,11 +19,9 @@ from ..machine.tensor_maps import MAP_BYTES
 from ..memory import AddressSpace, Pointer
 from ..ptx.model import Parameter
 from ..session import LaunchError, Session
-from .compilation import Compiled
 from .hardware_maps import converted
 from .host_calls import HostCalls, Request
-from .tensor_arguments import DeviceTensor
-from .toolkit import load
+from .tensor_arguments import DeviceTensor, TensorType, tensor_type
 
 _ADDRESS_BYTES = 8
 
@@ -48,6 +48,7 @@ class VirtualFunction:
             UnsupportedError: the virtual GPU does not implement something in the kernel.
         """
         self.compiled = compiled
+        self._types = tuple(_type(*parameter) for parameter in compiled.parameters)
         self.session = session or Session()
         ensure_linked()
         self._program = program.load(compiled.ptx, (translate or ObjectCache())(compiled.ptx))
@@ -80,7 +81,7 @@ class VirtualFunction:
             ValueError: a tensor that the function was not compiled for.
             LaunchError: a kernel ended early.
         """
-        types = self.compiled.tensors
+        types = self._types
         if len(arguments) != len(types):
             raise ValueError(f"{len(types)} arguments are expected, {len(arguments)} were given")
         memory = self.session.memory
@@ -131,6 +132,11 @@ class VirtualFunction:
             raise self._calls.error
         if result.value:
             raise LaunchError(f"the host function ended with CUDA error {result.value}")
+
+
+def _type(name: str, placeholder: Any) -> TensorType | None:
+    fake = type(make_placeholder("Int8", 1))
+    return tensor_type(name, placeholder) if isinstance(placeholder, fake) else None
 
 
 def _tensor(name: str, value: Any) -> torch.Tensor:

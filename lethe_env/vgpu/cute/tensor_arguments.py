@@ -85,7 +85,7 @@ def tensor_type(name: str, placeholder: Any) -> TensorType:
 
     Args:
         name: of the host function's parameter.
-        placeholder: from `make_fake_tensor` or `make_fake_compact_tensor` of the DSL.
+        placeholder: a fake tensor of the DSL.
     """
     return TensorType(
         name=name,

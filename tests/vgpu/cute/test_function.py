@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from lethe_env.vgpu.cute import toolkit
-from lethe_env.vgpu.cute.compilation import compile_host
+from lethe_env.kernels import cute_dsl
+from lethe_env.kernels.cute_dsl import compile_host, placeholder
 from lethe_env.vgpu.cute.function import VirtualFunction
 from lethe_env.vgpu.session import LaunchError
-
-from .placeholders import fake
 
 SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
 
@@ -17,17 +15,19 @@ SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
 def add():
     from .kernels import add
 
-    vector = fake("Float32", None)
+    vector = placeholder("Float32", None)
     return VirtualFunction(
-        compile_host(add, vector, vector, vector, toolkit.load("cutlass").Int32(1))
+        compile_host(add, vector, vector, vector, cute_dsl.load("cutlass").Int32(1))
     )
 
 
 def compiled_product(**options):
     from .kernels import product
 
-    factors = fake("Float16", None, 64), fake("Float16", 64, 64)
-    return VirtualFunction(compile_host(product(**options), *factors, fake("Float32", None, 64)))
+    factors = placeholder("Float16", None, 64), placeholder("Float16", 64, 64)
+    return VirtualFunction(
+        compile_host(product(**options), *factors, placeholder("Float32", None, 64))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ import struct
 import pytest
 import torch
 
-from lethe_env.vgpu.cute.compilation import compile_host
+from lethe_env.kernels.cute_dsl import compile_host, placeholder
 from lethe_env.vgpu.cute.function import VirtualFunction
 from lethe_env.vgpu.cute.hardware_maps import converted
 from lethe_env.vgpu.machine.tensor_maps import TensorMap
 from lethe_env.vgpu.ptx.model import UnsupportedError
-
-from .placeholders import fake
 
 CASES = [
     ("Float16", (40, 96), (16, 32)),
@@ -31,7 +29,7 @@ def test_a_tile_comes_as_the_map_describes_it(dtype, shape, tile):
     element = getattr(torch, dtype.lower())
     length = int(torch.tensor(tile).prod())
     function = VirtualFunction(
-        compile_host(load_tile(tile), fake(dtype, *shape), fake(dtype, length))
+        compile_host(load_tile(tile), placeholder(dtype, *shape), placeholder(dtype, length))
     )
     tensor = torch.randint(0, 100, shape, generator=torch.Generator().manual_seed(0)).to(element)
     out = torch.zeros(length, dtype=element)
