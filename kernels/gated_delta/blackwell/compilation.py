@@ -1,0 +1,35 @@
+"""The native stages, compiled for sm_100a where the CuTe DSL is installed; no GPU is needed."""
+
+from __future__ import annotations
+
+from ...cute_dsl import Compiled, compile_host, load, placeholder
+
+KEYS, CHUNK, VALUES = 128, 64, (64, 128)
+"""Key channels, tokens of a chunk, and value channels that the native stages take."""
+
+
+def compile_reverse_state_scan(value_dim: int) -> Compiled:
+    """K#1 for so many value channels.
+
+    Raises:
+        ValueError: not one of `VALUES`.
+        ModuleNotFoundError: the DSL is not installed; says how to.
+    """
+    if value_dim not in VALUES:
+        raise ValueError(f"the native K#1 takes {VALUES} value channels, not {value_dim}")
+    int32 = load("cutlass").Int32
+    from .reverse_state_scan import reverse_state_scan
+
+    keys = [placeholder("Float16", None, CHUNK, KEYS) for _ in range(3)]
+    return compile_host(
+        reverse_state_scan(value_dim),
+        *keys,
+        placeholder("Float32", None, KEYS),
+        placeholder("Float16", None, CHUNK, value_dim),
+        placeholder("Float32", None, CHUNK, value_dim),
+        placeholder("Float32", None, KEYS, value_dim),
+        placeholder("Float32", None, KEYS, value_dim),
+        placeholder("Float32", None, CHUNK, value_dim),
+        placeholder("Float32", None, KEYS, value_dim),
+        int32(1),
+    )
