@@ -26,7 +26,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--experts",
         action="store_true",
-        help="judge the library's own kernels with all gates, which takes minutes each",
+        help="judge the library's own kernels with all gates, minutes each; compile them further",
     )
     parser.addoption(
         "--fuzz-programs",

@@ -7,6 +7,9 @@ import pytest
 from lethe_env.cell import Workshop
 from lethe_env.cell import resources as module
 from lethe_env.cell.assembler import refusal
+from lethe_env.gates import hardware
+from lethe_env.gates.results import Results
+from lethe_env.gates.verdict import Status
 from lethe_env.tasks.observation import Launch
 from lethe_env.vgpu.store import Store
 
@@ -81,12 +84,23 @@ def product(size, step, warps, left):
     )
 
 
-def test_a_kernel_over_its_tensor_memory_is_measured(shop):
-    (entry,) = shop.resources(
-        TENSOR_MEMORY, [product(256, 32, 8, {"pointer": "int16"})], ["sm_100"]
-    )
-    assert entry.error is None
-    assert entry.tensor_memory_columns > 512
+def test_a_kernel_over_its_tensor_memory_is_rejected(shop, make_task):
+    """A total of 256 by 256 fills all columns; a factor made in registers needs 32 of its own."""
+    launches = [product(256, 32, 8, left) for left in ({"pointer": "int16"}, HALF)]
+    over, full = shop.resources(TENSOR_MEMORY, launches, ["sm_100"])
+    assert (over.error, over.tensor_memory_columns) == (None, 544)
+    assert (full.error, full.tensor_memory_columns) == (None, 512)
+    finding = finding_of(make_task, over, full)
+    assert finding.status is Status.FAIL
+    assert finding.reason == "product on sm_100: 544 tensor-memory columns, the limit is 512"
+    assert (finding.score, finding.measured["tensor_memory_columns"]) == (0.5, 544.0)
+    assert finding_of(make_task, full).status is Status.PASS
+
+
+def finding_of(make_task, *entries):
+    """What RES-02 says of some compiles."""
+    results = Results(task=make_task(HEADER), truths={}, observations={}, resources=entries)
+    return hardware.judge(results)
 
 
 def test_spills_and_shared_memory_are_measured(shop):

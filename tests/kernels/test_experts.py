@@ -23,15 +23,21 @@ FOLDER = Path(kernels.__file__).parent
 ROOMS = ("selective_scan", "mimo_scan", "rotary_scan", "fused_block")
 
 
-@pytest.mark.parametrize(
-    ("name", "architecture", "warps"),
-    [
-        *(("selective_scan", 80, 2), ("mimo_scan", 90, 4)),
-        *(("fused_block", 100, 8), ("rotary_scan", 100, 2)),
-    ],
+WARPS = (2, 4, 8)
+QUICK = (
+    *(("selective_scan", 80, 2), ("mimo_scan", 90, 4)),
+    *(("fused_block", 100, 8), ("rotary_scan", 100, 2)),
 )
-def test_no_kernel_needs_tensor_memory_or_spills(name, architecture, warps):
-    """One target and count of warps each here; `benchmarks/experts.py` compiles them all."""
+BLACKWELL = tuple((name, 100, warps) for name in OPERATIONS for warps in WARPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "warps"), [*QUICK, *(case for case in BLACKWELL if case not in QUICK)]
+)
+def test_no_kernel_needs_tensor_memory_or_spills(name, architecture, warps, request):
+    """A few targets and counts of warps; `benchmarks/experts.py` compiles them all."""
+    if (name, architecture, warps) not in QUICK and not request.config.getoption("--experts"):
+        pytest.skip("compiles for a second or two: pytest --experts")
     operation = OPERATIONS[name]
     with compiled_for(architecture, warps) as found:
         results(operation, operation.draw(1, 33), schedule(chunk=16, segment=32))
