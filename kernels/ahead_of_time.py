@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 ARCHITECTURES = (80, 90, 100)
-_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,22 +69,31 @@ def compiled_for(architecture: int, warps: int | None = None) -> Iterator[list[R
         slot._active = before
 
 
+class Usage(NamedTuple):
+    """What machine code says of itself."""
+
+    registers: int
+    """Of each thread."""
+    spilled_bytes: int
+    """Local memory of each thread."""
+
+
 def _resources(compiled: Any, architecture: int) -> Resources:
-    registers, stack_bytes, _, local_bytes = _usage(compiled.asm["cubin"])
+    found = usage(compiled.asm["cubin"])
     metadata = compiled.metadata
     return Resources(
         kernel=metadata.name,
         architecture=architecture,
         warps=metadata.num_warps,
-        registers=registers,
-        spilled_bytes=stack_bytes + local_bytes,
+        registers=found.registers,
+        spilled_bytes=found.spilled_bytes,
         shared_bytes=metadata.shared,
         tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
     )
 
 
-def _usage(cubin: bytes) -> tuple[int, int, int, int]:
-    """Registers, stack, shared and local bytes, by the tool that comes with Triton."""
+def usage(cubin: bytes) -> Usage:
+    """What the first kernel of a module uses, by the tool that comes with Triton."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -93,8 +102,8 @@ def _usage(cubin: bytes) -> tuple[int, int, int, int]:
     found = _USAGE.search(text)
     if found is None:
         raise RuntimeError(f"cuobjdump did not say what the kernel takes: {text.strip()[:300]}")
-    registers, stack_bytes, shared_bytes, local_bytes = map(int, found.groups())
-    return registers, stack_bytes, shared_bytes, local_bytes
+    registers, stack_bytes, local_bytes = map(int, found.groups())
+    return Usage(registers, stack_bytes + local_bytes)
 
 
 class _Driver:
