@@ -33,3 +33,27 @@ def compile_reverse_state_scan(value_dim: int) -> Compiled:
         placeholder("Float32", None, KEYS, value_dim),
         int32(1),
     )
+
+
+def compile_transform_adjoint(value_dim: int) -> Compiled:
+    """K#2 for so many value channels.
+
+    Raises:
+        ValueError: not one of `VALUES`.
+        ModuleNotFoundError: the DSL is not installed; says how to.
+    """
+    if value_dim not in VALUES:
+        raise ValueError(f"the native K#2 takes {VALUES} value channels, not {value_dim}")
+    load()
+    from .transform_adjoint import transform_adjoint
+
+    return compile_host(
+        transform_adjoint,
+        placeholder("Float16", None, CHUNK, CHUNK),
+        placeholder("Float16", None, CHUNK, value_dim),
+        placeholder("Float16", None, KEYS, value_dim),
+        placeholder("Float16", None, CHUNK, value_dim),
+        placeholder("Float32", None, CHUNK, value_dim),
+        placeholder("Float32", None, CHUNK, KEYS),
+        placeholder("Float32", None, CHUNK, CHUNK),
+    )
