@@ -105,6 +105,15 @@ def _evaluated_batch_norm(
     return _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
 
 
+def _hardsigmoid(x: Tensor) -> Tensor:
+    """As it is defined, x / 6 + 1 / 2, which cancels near −3, where (x + 3) / 6 does not."""
+    return (x / 6 + 0.5).clamp(0, 1)
+
+
+def _hardswish(x: Tensor) -> Tensor:
+    return x * _hardsigmoid(x)
+
+
 def _pairwise_distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)
 
@@ -118,4 +127,6 @@ _OWN: dict[OpOverload, Decomposition] = {
     aten.std_mean.correction: _std_mean,
     torch.ops.prims.var.default: _prims_var,
     aten._cdist_forward.default: _pairwise_distances,
+    aten.hardsigmoid.default: _hardsigmoid,
+    aten.hardswish.default: _hardswish,
 }

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..tasks.randomness import seed_generators
+from .default_epsilon import DefaultEpsilon
 from .error_sizes import ErrorSizes
 from .float64 import WIDER, Float64Mode
 from .perturbation import RoundingMode
@@ -63,7 +64,8 @@ def estimate(run: Run, precision: Precision, *, samples: int = 16, seed: int = 0
     """
     if samples < 1:
         raise ValueError(f"estimate needs at least one perturbed run, got samples={samples}")
-    with _same_randomness(seed) as drawn, Float64Mode():
+    own_epsilon = DefaultEpsilon(precision.dtype)
+    with _same_randomness(seed) as drawn, own_epsilon, Float64Mode():
         results = run()
     truth = _copies(results)
     draws_random = drawn()
@@ -73,7 +75,7 @@ def estimate(run: Run, precision: Precision, *, samples: int = 16, seed: int = 0
     terms, unmodelled = 1, set()
     for _ in range(samples):
         mode = RoundingMode(precision, draw, sizes)
-        with _same_randomness(seed), mode:
+        with _same_randomness(seed), own_epsilon, mode:
             results = run()
         for total, value, exact in zip(squares, _copies(results), truth, strict=True):
             total += _squared_error(value, exact)

@@ -245,6 +245,14 @@ def test_terms_that_differ_leave_no_room_for_errors_of_one_kind():
     assert loose.deviation[0].item() > 10 * tight.deviation[0].item()
 
 
+def rows(x: Tensor) -> Tensor:
+    return x.view(-1, 100)
+
+
+def rms_normalised(x: Tensor) -> Tensor:
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + torch.finfo(x.dtype).eps)
+
+
 FORMULAS = {
     "sigmoid": (torch.sigmoid, lambda x: 1 / (1 + torch.exp(-x))),
     "sigmoid by exp2": (torch.sigmoid, lambda x: 1 / (1 + torch.exp2(x * -1.4426950408889634))),
@@ -255,6 +263,21 @@ FORMULAS = {
     "elu": (F.elu, lambda x: torch.where(x > 0, x, torch.exp(x) - 1)),
     "gelu": (F.gelu, lambda x: x * (0.5 * (1 + torch.erf(x * 0.7071067811865476)))),
     "exp": (torch.exp, lambda x: torch.exp2(x * 1.4426950408889634)),
+    "hardsigmoid": (F.hardsigmoid, lambda x: (x / 6 + 0.5).clamp(0, 1)),
+    "hardsigmoid, multiplied": (F.hardsigmoid, lambda x: (x * (1 / 6) + 0.5).clamp(0, 1)),
+    "hardsigmoid, shifted": (F.hardsigmoid, lambda x: (x + 3).clamp(0, 6) / 6),
+    "hardswish": (F.hardswish, lambda x: x * (x / 6 + 0.5).clamp(0, 1)),
+    "hardswish, shifted": (F.hardswish, lambda x: x * (x + 3).clamp(0, 6) * (1 / 6)),
+    "selu": (
+        F.selu,
+        lambda x: (
+            1.0507009873554805 * torch.where(x > 0, x, 1.6732632423543772 * (torch.exp(x) - 1))
+        ),
+    ),
+    "mish": (F.mish, lambda x: x * (1 - 2 / ((1 + torch.exp(x.clamp(max=20))) ** 2 + 1))),
+    "logsigmoid": (F.logsigmoid, lambda x: x.clamp(max=0) - torch.log(1 + torch.exp(-x.abs()))),
+    "tanhshrink": (F.tanhshrink, lambda x: x - (2 / (1 + torch.exp(-2 * x)) - 1)),
+    "rms norm": (lambda x: F.rms_norm(rows(x), (100,)), lambda x: rms_normalised(rows(x))),
     "cube": (lambda x: x**3, lambda x: x * x * x),
 }
 
