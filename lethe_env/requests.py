@@ -68,6 +68,7 @@ class Requests:
                 weights={name: tensor.detach().clone() for name, tensor in tensors.items()},
                 buffers=frozenset(buffers),
                 by_shape=self._task.weights_by_shape,
+                evaluation_mode=self._task.evaluation_mode,
                 replace=probe.weights in ("replaced", "corrupted"),
             )
         return self._models[key]

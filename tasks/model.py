@@ -80,6 +80,9 @@ class Task:
     weights_by_shape: bool = False
     """Whether a candidate is given the reference's weights by shape too where no name fits and the
     shape is that of one tensor alone: a rule of some corpora, not of KernelBench."""
+    evaluation_mode: bool = False
+    """Whether reference and candidate are put into evaluation mode after their construction: a rule
+    of some corpora. KernelBench leaves them in the mode that the constructor chose."""
     origin: str = ""
     """Where the source was read from: a path, or a table and row."""
 

@@ -14,7 +14,7 @@ from .weights import noise_constants
 
 
 def reference_module(task: Task, probe: Probe) -> torch.nn.Module:
-    """A fresh reference in float32 with the probe's weights, in the mode its constructor leaves.
+    """A fresh reference in float32 with the probe's weights, in the mode that the task asks for.
 
     Raises:
         TaskError: the reference cannot be built.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +25,8 @@ class Reference:
     model_class: Callable[..., torch.nn.Module]
     get_inputs: Callable[[], list[Any]]
     get_init_inputs: Callable[[], list[Any]]
+    evaluation_mode: bool = False
+    """Whether modules are put into evaluation mode, or left as their constructor leaves them."""
 
     def init_inputs(self) -> list[Any]:
         """Constructor arguments, drawn with KernelBench's seed.
@@ -51,9 +53,10 @@ class Reference:
         with torch.random.fork_rng(devices=[]):
             seed_generators(CONSTRUCTOR_SEED)
             try:
-                return self.model_class(*arguments)
+                module = self.model_class(*arguments)
             except Exception as error:
                 raise TaskError(f"Model of the reference fails: {one_line(error)}") from error
+        return module.eval() if self.evaluation_mode else module
 
 
 def size_constants(source: str, origin: str = "task") -> dict[str, int]:
@@ -94,7 +97,8 @@ def rebound_source(source: str, sizes: Mapping[str, int], origin: str = "task") 
 
 def task_reference(task: Task, sizes: Mapping[str, int]) -> Reference:
     """The reference of a task at one member of its shape family."""
-    return load_reference(task.source, sizes, task.origin or task.id)
+    reference = load_reference(task.source, sizes, task.origin or task.id)
+    return replace(reference, evaluation_mode=task.evaluation_mode)
 
 
 @lru_cache(maxsize=512)

@@ -237,3 +237,40 @@ def get_init_inputs():
 """
     task = Task(id="bn", source=source, family=ShapeFamily(base={"n": 9}, long={"n": 50}))
     assert quick.grade(task, source.replace("Model(", "ModelNew(")).failed_gates == ()
+
+
+NORMALISED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(channels)
+    def forward(self, x):
+        return self.norm(x)
+channels = 8
+def get_inputs():
+    return [torch.rand(16, channels)]
+def get_init_inputs():
+    return [channels]
+"""
+STORED = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(channels)
+    def forward(self, x):
+        assert not self.training
+        norm = self.norm
+        scale = norm.weight.float() / torch.sqrt(norm.running_var.float() + norm.eps)
+        return ((x.float() - norm.running_mean.float()) * scale + norm.bias.float()).to(x.dtype)
+"""
+
+
+@pytest.mark.parametrize("evaluation_mode", [False, True])
+def test_a_corpus_may_call_modules_in_evaluation_mode(quick, evaluation_mode):
+    """What normalises with stored statistics is right in that mode alone."""
+    family = ShapeFamily(base={"channels": 8})
+    task = Task(id="x/y", source=NORMALISED, family=family, evaluation_mode=evaluation_mode)
+    verdict = quick.grade(task, STORED)
+    assert verdict.passed is evaluation_mode, verdict.render()

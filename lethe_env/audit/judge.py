@@ -51,7 +51,11 @@ class Judge:
             return Judged(outcomes.undecided(row, stage, prepared.problem, prepared))
         if reason := artifact_before(row):
             return Judged(outcomes.undecided(row, Stage.ARTIFACT, reason, prepared))
-        task = replace(prepared.task, weights_by_shape=row.weights_by_shape)
+        task = replace(
+            prepared.task,
+            weights_by_shape=row.weights_by_shape,
+            evaluation_mode=row.evaluation_mode,
+        )
         (verdict,) = self._verifier.grade_many([Job(task, row.candidate)])
         outcome = outcomes.judged(row, prepared, verdict, time.perf_counter() - started)
         return Judged(outcome, verdict.dumps() if outcome.stage is Stage.GATED else "")

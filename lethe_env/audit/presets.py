@@ -160,6 +160,7 @@ def _evaluation(path: Path, code: str) -> dict[str, Any] | str:
         "recorded_reason": "" if accepted else _last_lines(str(data.get("message", ""))),
         "recorded_speedup": speedup if isinstance(speedup, float | int) else None,
         "weights_by_shape": True,
+        "evaluation_mode": True,
     }
 
 

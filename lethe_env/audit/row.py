@@ -49,6 +49,8 @@ class Row:
     recorded_speedup: float | None = None
     weights_by_shape: bool = False
     """Whether the source system gives candidates the reference's weights by shape, see `Task`."""
+    evaluation_mode: bool = False
+    """Whether the source system calls modules in evaluation mode, see `Task`."""
     origin: str = ""
     """Where the row was found: file and line, or file and row."""
 

@@ -65,6 +65,7 @@ class Construction:
     weights: Mapping[str, torch.Tensor]
     buffers: frozenset[str]
     by_shape: bool
+    evaluation_mode: bool
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any], tensors: list[torch.Tensor]) -> Construction:
@@ -78,6 +79,7 @@ class Construction:
             weights=decode(message["weights"], tensors),
             buffers=frozenset(message["buffers"]),
             by_shape=message["by_shape"],
+            evaluation_mode=message["evaluation_mode"],
         )
 
 
@@ -94,13 +96,15 @@ def construct(
 
 
 def prepare(plan: Construction, instance: Any) -> BuiltModel:
-    """Noise, weights and dtype, in this order."""
+    """Noise, weights, dtype and mode, in this order."""
     matched = not any(name not in plan.buffers for name in plan.weights)
     if isinstance(instance, torch.nn.Module):
         if plan.noise_seed is not None:
             noise_constants(_tensors_of(instance), plan.noise_seed)
         matched = copy_weights(instance, plan.weights, plan.buffers, by_shape=plan.by_shape)
         instance._apply(lambda t: t.to(plan.dtype) if t.is_floating_point() else t)
+        if plan.evaluation_mode:
+            instance.eval()
     return BuiltModel(instance, matched)
 
 

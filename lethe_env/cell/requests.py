@@ -60,6 +60,8 @@ class ModelRequest:
     """Names in `weights` that are buffers: they are copied where they fit and never required."""
     by_shape: bool = False
     """Whether a tensor finds its place by a shape that only it has, where no name fits."""
+    evaluation_mode: bool = False
+    """Whether the module is put into evaluation mode."""
     replace: bool = False
     """Whether a call counts only if every reference parameter found its place. If one did not,
     nothing is called and the observation says so."""
@@ -86,6 +88,7 @@ class ModelRequest:
             "weights": encode({k: v.detach() for k, v in self.weights.items()}, tensors),
             "buffers": sorted(self.buffers),
             "by_shape": self.by_shape,
+            "evaluation_mode": self.evaluation_mode,
         }
 
 

@@ -184,6 +184,7 @@ def test_llmkernel_pairs_by_order_and_believes_no_wrong_pair(tmp_path, reference
         (problem / "evaluation" / f"eval_{number:04d}.json").write_text(text)
     first, second, third = open_corpus(str(tmp_path / "repo"), "llmkernel", None, references)
     assert (first.id, first.recorded_speedup) == ("level1/1_Square/kernel_20250101_1", 2.0)
+    assert first.weights_by_shape and first.evaluation_mode
     assert second.recorded_verdict is Recorded.REJECTED
     assert second.recorded_reason.endswith("boom") and len(second.recorded_reason) <= 600
     assert isinstance(third, Unusable) and third.reason == f"eval_0010.json is about {names[0]}"
