@@ -31,7 +31,7 @@ from .tensor_memory import after_sync, before_sync, load_row, store_factor, stor
 KEYS, CHUNK, LANES = 128, 64, 128
 """Key channels, tokens of a chunk, and lanes: most value channels."""
 STATE, UPDATE, FACTOR, COLUMNS = 0, 128, 192, 256
-"""Where in tensor memory dSᵀ [128 columns], dUᵀ [64] and float16 factors [64] begin, and the end."""
+"""Where dSᵀ [128 columns], dUᵀ [64] and float16 factors [64] begin in tensor memory, and the end."""
 OWNERS, MULTIPLIER, LOADER, THREADS = 128, 4, 5, 192
 """Threads that own rows, the warps with other roles, and threads of a block."""
 STAGES = 2
@@ -130,7 +130,10 @@ def reverse_state_scan_kernel(
             bar = full + stage
             cute.copy(key_atom, from_keys[None, 0, 0, chunk], to_keys[None, stage], tma_bar_ptr=bar)
             cute.copy(
-                query_atom, from_queries[None, 0, 0, chunk], to_queries[None, stage], tma_bar_ptr=bar
+                query_atom,
+                from_queries[None, 0, 0, chunk],
+                to_queries[None, stage],
+                tma_bar_ptr=bar,
             )
             cute.copy(
                 erase_atom, from_erases[None, 0, 0, chunk], to_erases[None, stage], tma_bar_ptr=bar
@@ -139,9 +142,7 @@ def reverse_state_scan_kernel(
                 output_atom, from_outputs[None, 0, 0, chunk], to_outputs[None, stage],
                 tma_bar_ptr=bar,
             )  # fmt: skip
-            cute.copy(
-                decay_atom, from_decays[None, chunk], to_decays[None, stage], tma_bar_ptr=bar
-            )
+            cute.copy(decay_atom, from_decays[None, chunk], to_decays[None, stage], tma_bar_ptr=bar)
 
     if warp == MULTIPLIER:
         update = _accumulator(update_mma, base + UPDATE, UPDATE_TILE)
@@ -273,7 +274,9 @@ def _factor(mma: cute.TiledMma, place: cute.Pointer, tile: cutlass.Constexpr):
 
 
 @cute.jit
-def _part(states: cute.Tensor, index: cutlass.Int32, channel: cutlass.Int32, half: cutlass.Constexpr):
+def _part(
+    states: cute.Tensor, index: cutlass.Int32, channel: cutlass.Int32, half: cutlass.Constexpr
+):
     """Half of the key channels of a value channel, of a state [K, V]."""
     return cute.local_tile(states[index, None, channel], (CHUNK,), (half,))
 

@@ -59,9 +59,7 @@ def _store(values, place, thread, repetition, width):
     columns = _columns(place, width)
     copy = tcgen05.make_tmem_copy(atom, columns).get_slice(thread)
     shape = copy.partition_S(cute.make_identity_tensor((LANES, width))).shape
-    cute.copy(
-        copy, cute.make_tensor(values, cute.make_layout(shape)), copy.partition_D(columns)
-    )
+    cute.copy(copy, cute.make_tensor(values, cute.make_layout(shape)), copy.partition_D(columns))
 
 
 def _columns(place, width):
