@@ -31,7 +31,7 @@ def inputs(function):
         return torch.randn(BATCH, HEADS, CHUNKS, CHUNK, *shape, generator=generator).double()
 
     q, k = (torch.nn.functional.normalize(draw(KEYS), dim=-1) for _ in range(2))
-    g, b = -draw(KEYS).abs() / 8, draw(KEYS).sigmoid()
+    g, b = -draw(KEYS).abs() / CHUNK, draw(KEYS).sigmoid()
     decay = stages.decays(g)
     pairs = stages.pair_products(q, k, b * k, decay.span)
     inverse = stages.triangular_inverse(pairs.erasure)
