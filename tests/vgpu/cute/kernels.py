@@ -46,7 +46,7 @@ def product_kernel(
     mma: cute.TiledMma,
     left_atom: cute.CopyAtom, left: cute.Tensor, left_layout: cute.ComposedLayout,
     right_atom: cute.CopyAtom, right: cute.Tensor, right_layout: cute.ComposedLayout,
-    out: cute.Tensor, waits: cutlass.Constexpr,
+    out: cute.Tensor, waits: cutlass.Constexpr, fences: cutlass.Constexpr,
 ):  # fmt: skip
     """A tile a block: factors by TMA, the product in tensor memory, a row for every thread."""
     thread, _, _ = cute.arch.thread_idx()
@@ -86,6 +86,12 @@ def product_kernel(
         cute.copy(left_atom, from_left[None, 0], to_left[None, 0], tma_bar_ptr=full)
         cute.copy(right_atom, from_right[None, 0], to_right[None, 0], tma_bar_ptr=full)
     cute.arch.mbarrier_wait(full, 0)
+    if thread < TILE[1]:
+        first = ((thread, 0), 0, 0, 0)
+        shared_right[first] = shared_right[first] + shared_right[first]
+    if cutlass.const_expr(fences):
+        cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
     accumulator = mma.make_fragment_C(mma.partition_shape_C(TILE[:2]))
     base = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, storage.columns.ptr)
     result = cute.make_tensor(base, accumulator.layout)
@@ -113,8 +119,11 @@ def product_kernel(
         cute.arch.dealloc_tmem(base, TILE[1])
 
 
-def product(waits=True):
-    """The host function of a product `[rows, 64] @ [64, 64].T`; it may forget to wait for it."""
+def product(waits=True, fences=True):
+    """The host function of a product `[rows, 64] @ [64, 64].T`, and what its kernel may forget.
+
+    Threads double the first column of the right factor where it lies in shared memory.
+    """
 
     @cute.jit
     def host(left: cute.Tensor, right: cute.Tensor, out: cute.Tensor):
@@ -134,7 +143,7 @@ def product(waits=True):
         )
         product_kernel(
             mma, left_atom, left_tiles, left_layout, right_atom, right_tiles, right_layout, out,
-            waits,
+            waits, fences,
         ).launch(grid=(left.shape[0] // TILE[0], 1, 1), block=(THREADS, 1, 1))  # fmt: skip
 
     return host

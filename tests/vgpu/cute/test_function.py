@@ -12,7 +12,7 @@ SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
 
 
 @pytest.fixture(scope="module")
-def add():
+def add(dsl):
     from .kernels import add
 
     vector = placeholder("Float32", None)
@@ -31,7 +31,7 @@ def compiled_product(**options):
 
 
 @pytest.fixture(scope="module")
-def product():
+def product(dsl):
     return compiled_product()
 
 
@@ -41,6 +41,12 @@ def factors(rows=256):
     return [
         torch.randint(-9, 10, (length, 64), generator=generator).half() for length in (rows, 64)
     ]
+
+
+def expected(left, right):
+    doubled = right.float()
+    doubled[:, 0] *= 2
+    return left.float() @ doubled.T
 
 
 def test_the_host_function_computes_the_grid(add):
@@ -71,7 +77,7 @@ def test_a_product_by_tiles_and_tensor_memory(product):
     left, right = factors()
     out = torch.full((256, 64), torch.nan)
     product(left, right, out)
-    assert torch.equal(out, left.float() @ right.float().T)
+    assert torch.equal(out, expected(left, right))
     assert product.session.take_findings() == []
 
 
@@ -85,7 +91,7 @@ def test_bits_do_not_depend_on_the_schedule(product):
     assert all(torch.equal(results[0], other) for other in results[1:])
 
 
-def test_a_product_that_is_not_waited_for():
+def test_a_product_that_is_not_waited_for(dsl):
     function = compiled_product(waits=False)
     function.session.early = False
     left, right = factors(128)
@@ -93,7 +99,19 @@ def test_a_product_that_is_not_waited_for():
     function(left, right, out)
     kinds = {(finding.kind, finding.opcode.split(".")[1]) for finding in function.session.findings}
     assert ("asynchronous", "ld") in kinds and ("asynchronous", "mma") in kinds
-    assert not torch.equal(out, left.float() @ right.float().T)
+    assert not torch.equal(out, expected(left, right))
+
+
+def test_threads_that_write_a_factor_without_a_fence(dsl):
+    function = compiled_product(fences=False)
+    function(*factors(128), torch.zeros(128, 64))
+    findings = function.session.findings
+    assert {finding.kind for finding in findings} == {"asynchronous"}
+    with open(findings[0].file) as source:
+        lines = source.read().splitlines()
+    for finding in findings:
+        assert "cute.gemm(" in lines[finding.line - 1]
+        assert "is read without fence.proxy.async" in finding.detail
 
 
 @pytest.mark.parametrize(

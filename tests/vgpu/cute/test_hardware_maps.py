@@ -23,7 +23,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("dtype", "shape", "tile"), CASES, ids=str)
-def test_a_tile_comes_as_the_map_describes_it(dtype, shape, tile):
+def test_a_tile_comes_as_the_map_describes_it(dsl, dtype, shape, tile):
     from .kernels import load_tile
 
     element = getattr(torch, dtype.lower())
