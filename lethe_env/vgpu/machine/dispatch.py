@@ -1,11 +1,18 @@
-"""The queue of what warps have handed over to units, and how it is worked off."""
+"""The queue of what warps have handed over to units, and how it is worked off.
+
+When no warp can go on, what happens next is a copy that one of them waits for, or if it waits for
+an arrival of the tensor cores, their oldest work. All else stays where it is, as copies and tensor
+cores do not wait for each other. If nobody waits for what is in the queue, its oldest work happens.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 
 from .emit import Module, Writer
-from .layout import EARLY, Context
+from .layout import EARLY, Context, Fiber, Site
+from .phase_state import is_held
 from .tensor_allocation import report_kept
 from .tensor_memory import misused
 from .units import (
@@ -18,9 +25,11 @@ from .units import (
     operation_at,
     units_of,
 )
-from .values import Value, constant, i32, vector
+from .values import Value, constant, i32, i64, vector
 
 ADVANCE, BEGIN, END, SUBMIT = "unit.advance", "unit.begin", "unit.end", "unit.submit"
+DO = "unit.do"
+_OPERATION_BYTES = ctypes.sizeof(Operation)
 _PARAMETERS = [("ptr", "context")]
 
 Work = Callable[[Writer, Value, Value], None]
@@ -43,7 +52,7 @@ def _pusher(module: Module) -> str:
         units = units_of(writer, context)
         full = writer.compare("uge", writer.read(units, Units, "count"), QUEUE)
         with writer.when(full):
-            writer.call("i32", ADVANCE, context)
+            do_one(writer, context, i32(0))
         first, count = (writer.read(units, Units, name) for name in ("first", "count"))
         writer.write(units, Units, "count", writer.add(count, 1))
         writer.give(operation_at(writer, units, writer.add(first, count)))
@@ -56,8 +65,12 @@ def _drain(writer: Writer, context: Value) -> None:
     head, after = writer.name("head"), writer.name("after")
     writer.jump(head)
     writer.label(head)
-    more = writer.call("i32", ADVANCE, context)
-    writer.branch(writer.compare("ne", more, 0), head, after)
+    more = writer.compare("ne", writer.read(units_of(writer, context), Units, "count"), 0)
+    inside = writer.name("inside")
+    writer.branch(more, inside, after)
+    writer.label(inside)
+    do_one(writer, context, i32(0))
+    writer.jump(head)
     writer.label(after)
 
 
@@ -83,16 +96,73 @@ def submit(writer: Writer, context: Value) -> None:
     writer.call("i32", SUBMIT, context)
 
 
-def _do_oldest(writer: Writer, context: Value, units: Value, works: Mapping[Kind, Work]) -> None:
+def do_one(writer: Writer, context: Value, position: Value) -> None:
+    """Do what is at a position of the queue, `i32` from its oldest operation on."""
+    writer.module.refer(DO)
+    writer.call("void", DO, context, position)
+
+
+def _take(writer: Writer, units: Value, position: Value) -> Value:
+    """Take an operation out of the queue, and close the gap that it leaves."""
+    own = writer.slot(f"[{_OPERATION_BYTES} x i8]", 8)
     first, count = (writer.read(units, Units, name) for name in ("first", "count"))
+    place = writer.add(first, position)
+    _copy(writer, own, operation_at(writer, units, place))
+    with writer.repeat(position) as step:
+        gap = writer.sub(place, step)
+        older = operation_at(writer, units, writer.sub(gap, 1))
+        _copy(writer, operation_at(writer, units, gap), older)
     writer.write(units, Units, "first", writer.add(first, 1))
     writer.write(units, Units, "count", writer.sub(count, 1))
-    operation = operation_at(writer, units, first)
-    writer.write(context, Context, "current", writer.read(operation, Operation, "fiber"))
-    own = writer.read(operation, Operation, "kind")
-    for kind, work in works.items():
-        with writer.when(writer.compare("eq", own, int(kind))):
-            work(writer, context, operation)
+    return own
+
+
+def _copy(writer: Writer, target: Value, source: Value) -> None:
+    size = i64(_OPERATION_BYTES)
+    writer.call("void", "llvm.memcpy.p0.p0.i64", target, source, size, constant("i1", 0))
+
+
+def _wanted(writer: Writer, context: Value, units: Value) -> Value:
+    """Position of what has to happen next."""
+    first = writer.read(units, Units, "first")
+    none = i32(-1)
+    found, oldest_of_tensor_cores = writer.variable(none), writer.variable(none)
+    with writer.repeat(writer.read(units, Units, "count")) as position:
+        own = operation_at(writer, units, writer.add(first, position))
+        kind = writer.read(own, Operation, "kind")
+        product, arrival, load = (
+            writer.compare("eq", kind, int(one)) for one in (Kind.PRODUCT, Kind.ARRIVE, Kind.LOAD)
+        )
+        with writer.when(writer.either(product, arrival)):
+            _note(writer, oldest_of_tensor_cores, position)
+        with writer.when(writer.either(arrival, load)):
+            place = writer.select(load, position, writer.load("i32", oldest_of_tensor_cores))
+            with writer.when(_is_awaited(writer, context, own)):
+                _note(writer, found, place)
+    position = writer.load("i32", found)
+    return writer.select(writer.compare("eq", position, none), i32(0), position)
+
+
+def _note(writer: Writer, variable: Value, position: Value) -> None:
+    """Keep a position unless there is one already."""
+    with writer.when(writer.compare("eq", writer.load("i32", variable), i32(-1))):
+        writer.store(position, variable)
+
+
+def _is_awaited(writer: Writer, context: Value, operation: Value) -> Value:
+    """Whether a warp waits for a phase of the barrier that an operation tells."""
+    window = writer.field(context, Context, "shared_window")
+    offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
+    barrier = writer.add(writer.read(window, Site, "host"), offset)
+    fibers = writer.read(context, Context, "fibers")
+    found = writer.variable(constant("i1", 0))
+    with writer.repeat(writer.read(context, Context, "warps")) as warp:
+        size = f"[{ctypes.sizeof(Fiber)} x i8]"
+        fiber = writer.item(fibers, size, writer.resize(warp, "i64"))
+        phase = writer.cast("ptrtoint", writer.read(fiber, Fiber, "phase"), "i64")
+        same = writer.both(writer.compare("eq", phase, barrier), is_held(writer, fiber))
+        writer.store(writer.either(writer.load("i1", found), same), found)
+    return writer.load("i1", found)
 
 
 def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
@@ -103,13 +173,22 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
         works: What operations do.
     """
 
+    def do(writer: Writer, context: Value, position: Value) -> None:
+        operation = _take(writer, units_of(writer, context), position)
+        current = writer.read(context, Context, "current")
+        writer.write(context, Context, "current", writer.read(operation, Operation, "fiber"))
+        own = writer.read(operation, Operation, "kind")
+        for kind, work in works.items():
+            with writer.when(writer.compare("eq", own, int(kind))):
+                work(writer, context, operation)
+        writer.write(context, Context, "current", current)
+        writer.give()
+
     def advance(writer: Writer, context: Value) -> None:
         units = units_of(writer, context)
         some = writer.compare("ne", writer.read(units, Units, "count"), 0)
-        current = writer.read(context, Context, "current")
         with writer.when(some):
-            _do_oldest(writer, context, units, works)
-            writer.write(context, Context, "current", current)
+            do_one(writer, context, _wanted(writer, context, units))
         writer.give(writer.resize(some, "i32"))
 
     def begin(writer: Writer, context: Value) -> None:
@@ -134,6 +213,7 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
             _drain(writer, context)
         writer.give(i32(0))
 
+    module.function(DO, "void", [*_PARAMETERS, ("i32", "position")], do)
     for name, build in ((ADVANCE, advance), (BEGIN, begin), (END, end), (SUBMIT, hurry)):
         module.function(name, "i32", _PARAMETERS, build)
     _pusher(module)

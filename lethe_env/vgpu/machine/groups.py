@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..ptx.model import Immediate, Instruction
-from .dispatch import ADVANCE
+from .dispatch import do_one
 from .emit import Module, Writer
 from .layout import Fiber
 from .lowering import Lowering, take_operands
@@ -36,24 +36,27 @@ def wait_for_groups(lowering: Lowering, instruction: Instruction, counter: str) 
 
 
 def _waiter(module: Module, counter: str) -> str:
-    """`wait(context, fiber, pending)`: work off the queue until no older group is in it."""
+    """`wait(context, fiber, pending)`: do what belongs to older groups."""
 
     def build(writer: Writer, context: Value, fiber: Value, pending: Value) -> None:
         units = units_of(writer, context)
         head, inside, after = (writer.name(stem) for stem in ("head", "inside", "after"))
         writer.jump(head)
         writer.label(head)
-        due = writer.variable(constant("i1", 0))
+        due = writer.variable(i32(-1))
         first = writer.read(units, Units, "first")
         with writer.repeat(writer.read(units, Units, "count")) as position:
             own = operation_at(writer, units, writer.add(first, position))
             newer = writer.add(writer.read(own, Operation, "group"), pending)
             old = writer.compare("ult", newer, writer.read(fiber, Fiber, counter))
             late = writer.both(old, _belongs(writer, own, fiber, _KINDS[counter]))
-            writer.store(writer.either(writer.load("i1", due), late), due)
-        writer.branch(writer.load("i1", due), inside, after)
+            fresh = writer.compare("eq", writer.load("i32", due), i32(-1))
+            with writer.when(writer.both(late, fresh)):
+                writer.store(position, due)
+        found = writer.load("i32", due)
+        writer.branch(writer.compare("ne", found, i32(-1)), inside, after)
         writer.label(inside)
-        writer.call("i32", ADVANCE, context)
+        do_one(writer, context, found)
         writer.jump(head)
         writer.label(after)
         writer.give()

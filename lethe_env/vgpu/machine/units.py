@@ -1,7 +1,7 @@
 """The units of a multiprocessor that work on their own: what they have and what they have to do.
 
-A product, a copy or an arrival that a warp hands over lies in the block's queue. It happens in
-order, and only when all warps wait: that is as late as any correct program may rely on.
+A product, a copy or an arrival that a warp hands over lies in the block's queue. It happens only
+when all warps wait, and one of them for it: as late as any correct program may rely on.
 """
 
 from __future__ import annotations

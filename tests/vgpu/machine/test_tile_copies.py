@@ -213,6 +213,48 @@ def test_a_tile_that_is_not_waited_for(machine):
     assert "uninitialised_read" in {finding.kind for finding in report.findings}
 
 
+OTHER = BARRIER + 8
+"""Another barrier."""
+WAIT_FOR_OTHER = f"mov.b32 %r5, {OTHER};"
+OTHER_WORK = {
+    "a later copy": f"""
+        mov.b32 %r7, 2048; mov.b32 %r8, {OTHER};
+        @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r8], 512;
+        @%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes
+            [%r7], [%d1, {{%r10, %r11}}], [%r8];
+        {WAIT_FOR_OTHER}""",
+    "tensor cores": f"""
+        mov.b32 %r8, {OTHER};
+        @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r8];
+        {WAIT_FOR_OTHER}""",
+    "a store": """
+        shl.b32 %r7, %r1, 2;
+        st.shared.b32 [%r7+2048], 0;
+        fence.proxy.async.shared::cta;
+        bar.sync 0;
+        mov.b32 %r7, 2048;
+        @%p1 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d1, {%r10, %r11}], [%r7];
+        cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group 0;""",
+}
+"""What is handed over after a copy, and waited for in its place."""
+
+
+@pytest.mark.parametrize("other", OTHER_WORK)
+def test_waiting_for_something_else_brings_no_tile(machine, other):
+    source = padded((32, 8), "f16")
+    tensor_map = map_of(machine, source, (32, 8), "f16")
+    head, rest = load_body((0, 0), 512).split("wait:\n")
+    make = "@%p1 mbarrier.init.shared::cta.b64"
+    head = head.replace("bar.sync 0;", f"{make} [%r5+8], 1;\nbar.sync 0;", 1)
+    rest = rest.split("bra wait;")[1] if other == "a store" else f"wait:\n{rest}"
+    out = torch.zeros(512, dtype=torch.uint8)
+    report = machine.assembled(head + OTHER_WORK[other] + rest, tensor_map, out,
+                               threads=THREADS, shared_bytes=SHARED_BYTES + 16)  # fmt: skip
+    assert (out == 0xFF).all(), "shared memory holds what it held before: all ones"
+    assert "uninitialised_read" in {finding.kind for finding in report.findings}
+
+
 def test_a_tile_that_changes_before_it_is_stored(machine):
     target = padded((32, 8), "f16")
     tensor_map = map_of(machine, target, (32, 8), "f16")
