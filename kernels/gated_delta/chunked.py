@@ -8,13 +8,23 @@ is filled with tokens of zeros, which change nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import stages
 from .reference import Gradients
-from .stages import Decays, KeyGradients, Operand, Pairs, Scan, exact
+from .stages import (
+    Decays,
+    KeyGradients,
+    Operand,
+    Pairs,
+    ReverseScan,
+    Scan,
+    TransformGradients,
+    exact,
+)
 
 CHUNK = 64
 
@@ -75,6 +85,19 @@ def chunked_forward(
     return join(output, length), scan.final, saved
 
 
+class Adjoints(NamedTuple):
+    """What the backward's matrix products leave, but for those between tokens of a chunk."""
+
+    attention: Tensor
+    """dA [B, H, N, C, C]"""
+    scan: ReverseScan
+    transform: TransformGradients
+    query: Tensor
+    """dQg [B, H, N, C, K], of the decayed queries."""
+    key: Tensor
+    """dKg [B, H, N, C, K], of the decayed keys."""
+
+
 def chunked_backward(
     saved: Saved,
     grad_output: Tensor,
@@ -94,7 +117,7 @@ def chunked_backward(
         seven_products: Take K#2 in its longer form.
         decay_by_difference: Take dg in its cancelling form.
     """
-    s, scan, erase = saved, saved.scan, saved.b * saved.k
+    s, scan = saved, saved.scan
     entry, grad_output = s.decay.prefix.exp(), split(grad_output, saved.q.shape[-2])
     grad_final = torch.zeros_like(scan.final) if grad_final_state is None else grad_final_state
     grad_attention, local = stages.output_adjoint(
@@ -112,33 +135,61 @@ def chunked_backward(
     )
     if seven_products:
         transform = stages.transform_adjoint_by_inverse(
-            s.inverse, erase * entry, s.w * s.v, scan.states, reverse.grad_updates, operand
+            s.inverse,
+            s.b * s.k * entry,
+            s.w * s.v,
+            scan.states,
+            reverse.grad_updates,
+            operand,
         )
     else:
         transform = stages.transform_adjoint(
             s.inverse, scan.updates, scan.states, reverse.grad_updates, operand
         )
+    through_states = stages.state_gradients(
+        grad_output, scan.updates, scan.states, reverse.grad_states, operand
+    )
+    adjoints = Adjoints(grad_attention, reverse, transform, *through_states)
+    return gradients(saved, adjoints, operand=operand, decay_by_difference=decay_by_difference)
+
+
+def gradients(
+    saved: Saved,
+    adjoints: Adjoints,
+    *,
+    operand: Operand = exact,
+    decay_by_difference: bool = False,
+) -> Gradients:
+    """The rest of the backward: products of tokens of one chunk, decays and gates.
+
+    Args:
+        saved: From `chunked_forward`.
+        adjoints: From the stages before.
+        operand: Rounding of the operands of matrix products.
+        decay_by_difference: Take dg in its cancelling form.
+    """
+    s, states, grad_states = saved, saved.scan.states, adjoints.scan.grad_states
+    erase = s.b * s.k
     inter = stages.inter_chunk_gradients(
         s.q,
         s.k,
         erase,
         s.decay,
-        grad_output,
-        scan.updates,
-        scan.states,
-        reverse.grad_states,
-        transform.erased,
-        operand,
+        adjoints.query,
+        adjoints.key,
+        adjoints.transform.erased,
+        states,
+        grad_states,
     )
-    grad_pairs = Pairs(grad_attention, transform.erasure)
+    grad_pairs = Pairs(adjoints.attention, adjoints.transform.erasure)
     intra = stages.intra_chunk_gradients(s.q, s.k, erase, s.decay.span, grad_pairs, operand)
     total = KeyGradients(*(x + y for x, y in zip(inter, intra, strict=True)))
     if decay_by_difference:
         grad_decay = stages.decay_gradient(
-            s.q, s.k, erase, total, inter.key, s.decay, scan.states, reverse.grad_states
+            s.q, s.k, erase, total, inter.key, s.decay, states, grad_states
         )
         total = total._replace(decay=grad_decay)
-    return _gates(saved, total, transform.written, reverse.grad_initial)
+    return _gates(saved, total, adjoints.transform.written, adjoints.scan.grad_initial)
 
 
 def _gates(

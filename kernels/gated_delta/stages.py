@@ -318,21 +318,40 @@ def transform_adjoint_by_inverse(
     )
 
 
+def state_gradients(
+    grad_output: Tensor,
+    updates: Tensor,
+    states: Tensor,
+    grad_states: Tensor,
+    operand: Operand = exact,
+) -> tuple[Tensor, Tensor]:
+    """dQg = dO hᵀ and dKg = U dhᵀ, of the decayed queries and keys [..., C, K].
+
+    Args:
+        grad_output: dO [..., C, V].
+        updates: U [..., C, V].
+        states: h [..., K, V].
+        grad_states: dh [..., K, V].
+        operand: Rounding of operands.
+    """
+    query = operand(grad_output) @ operand(states).mT
+    return query, operand(updates) @ operand(grad_states).mT
+
+
 def inter_chunk_gradients(
     q: Tensor,
     k: Tensor,
     erase: Tensor,
     decay: Decays,
-    grad_output: Tensor,
-    updates: Tensor,
+    grad_query: Tensor,
+    grad_key: Tensor,
+    grad_erased: Tensor,
     states: Tensor,
     grad_states: Tensor,
-    grad_erased: Tensor,
-    operand: Operand = exact,
 ) -> KeyGradients:
     """Stage B, first half: what flows through the states at a chunk's entry and exit.
 
-        dq = (dO hᵀ)∘exp(a)      d(b∘k) = dKb∘exp(a)      κ = (U dhᵀ)∘exp(z)
+        dq = dQg∘exp(a)      d(b∘k) = dKb∘exp(a)      κ = dKg∘exp(z)
         dg_t = Σ_{i≥t} (q∘dq + b∘k∘d(b∘k))_i + Σ_{j<t} (k∘κ)_j + exp(a_C)∘Σ_v h∘dh
 
     The last line collects every path that crosses token t's decay: from the entry to a token i ≥ t,
@@ -343,17 +362,14 @@ def inter_chunk_gradients(
         k: Keys [..., C, K].
         erase: b∘k [..., C, K].
         decay: Of the chunk.
-        grad_output: dO [..., C, V].
-        updates: U [..., C, V].
+        grad_query: dQg [..., C, K].
+        grad_key: dKg [..., C, K].
+        grad_erased: dKb [..., C, K].
         states: h [..., K, V].
         grad_states: dh [..., K, V].
-        grad_erased: dKb [..., C, K].
-        operand: Rounding of operands.
     """
     entry = decay.prefix.exp()
-    query = (operand(grad_output) @ operand(states).mT) * entry
-    erased = grad_erased * entry
-    key = (operand(updates) @ operand(grad_states).mT) * decay.suffix.exp()
+    query, erased, key = grad_query * entry, grad_erased * entry, grad_key * decay.suffix.exp()
     from_entry = _reversed_cumsum(q * query + erase * erased)
     to_exit = (k * key).cumsum(-2).roll(1, -2)
     to_exit[..., 0, :] = 0.0

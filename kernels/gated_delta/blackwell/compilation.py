@@ -15,8 +15,7 @@ def compile_reverse_state_scan(value_dim: int) -> Compiled:
         ValueError: not one of `VALUES`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    if value_dim not in VALUES:
-        raise ValueError(f"the native K#1 takes {VALUES} value channels, not {value_dim}")
+    _check("K#1", value_dim)
     int32 = load("cutlass").Int32
     from .reverse_state_scan import reverse_state_scan
 
@@ -42,9 +41,7 @@ def compile_transform_adjoint(value_dim: int) -> Compiled:
         ValueError: not one of `VALUES`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    if value_dim not in VALUES:
-        raise ValueError(f"the native K#2 takes {VALUES} value channels, not {value_dim}")
-    load()
+    _check("K#2", value_dim)
     from .transform_adjoint import transform_adjoint
 
     return compile_host(
@@ -57,3 +54,47 @@ def compile_transform_adjoint(value_dim: int) -> Compiled:
         placeholder("Float32", None, CHUNK, KEYS),
         placeholder("Float32", None, CHUNK, CHUNK),
     )
+
+
+def compile_output_adjoint(value_dim: int) -> Compiled:
+    """The output's adjoint for so many value channels.
+
+    Raises:
+        ValueError: not one of `VALUES`.
+        ModuleNotFoundError: the DSL is not installed; says how to.
+    """
+    _check("output's adjoint", value_dim)
+    from .independent_products import output_adjoint
+
+    return compile_host(
+        output_adjoint,
+        placeholder("Float16", None, CHUNK, value_dim),
+        placeholder("Float16", None, CHUNK, CHUNK),
+        placeholder("Float16", None, CHUNK, value_dim),
+        placeholder("Float32", None, CHUNK, CHUNK),
+        placeholder("Float32", None, CHUNK, value_dim),
+    )
+
+
+def compile_state_gradients(value_dim: int) -> Compiled:
+    """Gradients through the states for so many value channels.
+
+    Raises:
+        ValueError: not one of `VALUES`.
+        ModuleNotFoundError: the DSL is not installed; says how to.
+    """
+    _check("gradient through states", value_dim)
+    from .independent_products import state_gradients
+
+    return compile_host(
+        state_gradients,
+        *(placeholder("Float16", None, CHUNK, value_dim) for _ in range(2)),
+        *(placeholder("Float16", None, KEYS, value_dim) for _ in range(2)),
+        *(placeholder("Float32", None, CHUNK, KEYS) for _ in range(2)),
+    )
+
+
+def _check(stage: str, value_dim: int) -> None:
+    if value_dim not in VALUES:
+        raise ValueError(f"the native {stage} takes {VALUES} value channels, not {value_dim}")
+    load()
