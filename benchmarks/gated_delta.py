@@ -17,7 +17,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.gated_delta import stages
+from lethe_env.kernels.gated_delta.blackwell import compilation
+from lethe_env.kernels.gated_delta.blackwell.backward import NativeBackward
 from lethe_env.kernels.gated_delta.chunked import chunked_backward, chunked_forward
 from lethe_env.kernels.gated_delta.operation import gated_delta
 from lethe_env.kernels.gated_delta.problem import Problem, draw_problem, worst_relative_error
@@ -52,6 +55,21 @@ def chunkwise(dtype: torch.dtype, operand: stages.Operand = stages.exact, **form
     return run
 
 
+def native(p: Problem) -> tuple[torch.Tensor, ...]:
+    """The forward in torch, products of the backward by Blackwell's tensor cores."""
+    from lethe_env.vgpu.cute.function import VirtualFunction
+
+    p = p.to(torch.float32)
+    output, final, saved = chunked_forward(
+        *p.inputs, scale=p.scale, initial_state=p.initial_state, operand=stages.half_operand
+    )
+    values = p.v.shape[-1]
+    backward = NativeBackward(
+        *(VirtualFunction(compile_(values)) for compile_ in compilation.BACKWARD)
+    )
+    return output, final, *backward(saved, *p.cotangents)
+
+
 def kernels(dtype: torch.dtype) -> Run:
     def run(p: Problem) -> tuple[torch.Tensor, ...]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -82,6 +100,11 @@ def rungs() -> dict[tuple[str, str], tuple[torch.dtype, Run]]:
         result["chunkwise", name] = (dtype, chunkwise(single, operand))
         forms = chunkwise(single, operand, seven_products=True, decay_by_difference=True)
         result["chunkwise, K#2 in 7 products, dg by difference", name] = (dtype, forms)
+    if cute_dsl.is_installed():
+        result["chunkwise, backward native on Blackwell", "float16 operands"] = (
+            torch.float16,
+            native,
+        )
     for dtype in (single, *HALF):
         result["kernels", f"{str(dtype)[6:]} operands"] = (dtype, kernels(dtype))
     return result

@@ -94,6 +94,15 @@ def compile_state_gradients(value_dim: int) -> Compiled:
     )
 
 
+BACKWARD = (
+    compile_output_adjoint,
+    compile_reverse_state_scan,
+    compile_transform_adjoint,
+    compile_state_gradients,
+)
+"""What `NativeBackward` is made of, in the order of its fields."""
+
+
 def _check(stage: str, value_dim: int) -> None:
     if value_dim not in VALUES:
         raise ValueError(f"the native {stage} takes {VALUES} value channels, not {value_dim}")

@@ -119,10 +119,8 @@ def reverse_state_scan(
     def wide(x: Tensor, *shape: int) -> Tensor:
         return x.reshape(*shape).to(torch.float32).contiguous()
 
-    grad_states, grad_initial = (
-        torch.empty(length, keys, values) for length in (count, batch * heads)
-    )
-    grad_updates = torch.empty(count, tokens, values)
+    grad_states, grad_updates = _results(query, (keys, values), (tokens, values))
+    grad_initial = grad_states.new_empty(batch * heads, keys, values)
     run(
         query,
         key,

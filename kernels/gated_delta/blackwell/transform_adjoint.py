@@ -5,7 +5,7 @@
     dMᵀ  = −(U dRᵀ)            [C, C], sums over V; strictly upper
 
 The second and the third have one right factor, dRᵀ rounded to float16, which threads put into
-shared memory as they get it; TMA brings the others. `products.py` says how two chunks share a block.
+shared memory as they get it; TMA brings the others. Two chunks share a block, see `products.py`.
 
 Tensor memory, in columns: dKbᵀ of both chunks from 0 to 127, dMᵀ from 128 to 191; dRᵀ, which has
 been read by then, from 0. One allocation of 256 lets two blocks share a multiprocessor.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lethe_env.kernels.gated_delta.blackwell import compilation
 from lethe_env.kernels.gated_delta.blackwell.backward import NativeBackward
+from lethe_env.kernels.gated_delta.blackwell.compilation import BACKWARD
 from lethe_env.kernels.gated_delta.chunked import chunked_forward
 from lethe_env.kernels.gated_delta.problem import draw_problem, worst_relative_error
 from lethe_env.kernels.gated_delta.reference import autograd_backward
@@ -21,13 +21,7 @@ def session():
 
 @pytest.fixture(scope="module")
 def backward(session):
-    compilers = (
-        compilation.compile_output_adjoint,
-        compilation.compile_reverse_state_scan,
-        compilation.compile_transform_adjoint,
-        compilation.compile_state_gradients,
-    )
-    return NativeBackward(*(VirtualFunction(compile_(VALUES), session) for compile_ in compilers))
+    return NativeBackward(*(VirtualFunction(compile_(VALUES), session) for compile_ in BACKWARD))
 
 
 def test_gradients_are_those_of_the_recurrence(backward, session):
