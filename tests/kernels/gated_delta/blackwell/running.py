@@ -1,4 +1,7 @@
-"""Native kernels run over results that nobody has written, under every schedule."""
+"""Native kernels run over results that nobody has written, under every schedule.
+
+Assertions here say what they found themselves, as pytest explains only those of tests.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ def run(function, inputs, *shapes):
     for result in results:
         function.session.memory.mark_undefined(result)
     function(*inputs, *results)
-    assert function.session.take_findings() == []
+    findings = function.session.take_findings()
+    assert not findings, findings
     return results
 
 
@@ -28,8 +32,8 @@ def assert_bits_do_not_depend_on_the_schedule(function, inputs, *shapes):
     for session.early, session.seed in SCHEDULES:
         found.append(run(function, inputs, *shapes))
     session.early = None
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
+    for schedule, other in zip(SCHEDULES[1:], found[1:], strict=True):
+        assert all(map(torch.equal, found[0], other)), schedule
 
 
 def resources(function, inputs, *shapes):
