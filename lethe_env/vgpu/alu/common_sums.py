@@ -95,19 +95,15 @@ class CommonTile:
         results = list(starts)
         for chunk, register in enumerate(columns):
             column = self._elements(register, "right")
-            for half in range(2):
-                row = self._elements(rows[2 * chunk + half], "left")
-                for odd in range(2):
-                    factors = [
-                        (
-                            self._shuffled(a, from_row(step)),
-                            self._shuffled(b, from_column(step, odd)),
-                        )
-                        for step in range(4)
-                        for a, b in zip(row, column, strict=True)
-                    ]
+            row_pair = [self._elements(rows[2 * chunk + half], "left") for half in range(2)]
+            for odd in range(2):
+                right = [
+                    self._shuffled(b, from_column(step, odd)) for step in range(4) for b in column
+                ]
+                for half, row in enumerate(row_pair):
+                    left = [self._shuffled(a, from_row(step)) for step in range(4) for a in row]
                     index = 2 * half + odd
-                    results[index] = self._sum(results[index], factors)
+                    results[index] = self._sum(results[index], list(zip(left, right, strict=True)))
         # A kept accumulator of -0 becomes +0.
         return [self._build.binary("fadd", result, 0.0) for result in results]
 

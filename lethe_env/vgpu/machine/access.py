@@ -25,14 +25,13 @@ POISON = -1
 """Bits that a load outside its allocation gives, in every byte 0xFF."""
 
 
-def loader(module: Module, width: int, count: int, granule_bits: int, ordered: bool = False) -> str:
+def loader(module: Module, width: int, count: int, ordered: bool = False) -> str:
     """`load(access…, old…) -> values`: lanes that are off keep `old`.
 
     Args:
         module: Where to write it.
         width: Bits of an element.
         count: Adjacent elements for each lane.
-        granule_bits: Logarithm of the bytes that a cell of shared memory stands for.
         ordered: Volatile, relaxed or acquiring: does not race with atomic operations.
     """
     by_lane = _loader_by_lane(module, width, count, ordered)
@@ -41,7 +40,7 @@ def loader(module: Module, width: int, count: int, granule_bits: int, ordered: b
     types = result_types(width, count)
     result = struct_type(types)
     size_bytes = width * count // 8
-    scattered_name = _scattered_loader(module, width, count, granule_bits)
+    scattered_name = _scattered_loader(module, width, count)
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, old = Access(*parameters[:5]), parameters[5:]
@@ -65,21 +64,20 @@ def loader(module: Module, width: int, count: int, granule_bits: int, ordered: b
         writer.label(single)
         writer.give(writer.pack(read_single(writer, place, access.mask, old, width)))
         writer.label(whole)
-        # Blocks begin in no order, so the processor does not foresee what the next warp loads.
-        prefetch(writer, writer.at(place, span.length), LANES * size_bytes)
+        # All instructions load here, so the processor does not foresee what each loads next.
+        stride = writer.read(access.window, Site, "stride")
+        prefetch(writer, writer.at(place, stride), LANES * size_bytes)
         read = piece_reader(module, width, count)
         writer.give(writer.call(result, read, place, access.mask, *old))
 
-    return module.function(
-        f"load.{width}x{count}.{granule_bits}", result, _load_parameters(types), build
-    )
+    return module.function(f"load.{width}x{count}", result, _load_parameters(types), build)
 
 
 def _load_parameters(types: Sequence[str]) -> list[tuple[str, str]]:
     return Access.parameters() + [(type_, f"old{j}") for j, type_ in enumerate(types)]
 
 
-def _scattered_loader(module: Module, width: int, count: int, granule_bits: int) -> str:
+def _scattered_loader(module: Module, width: int, count: int) -> str:
     """The same for lanes that lie anywhere."""
     types = result_types(width, count)
     result = struct_type(types)
@@ -90,9 +88,7 @@ def _scattered_loader(module: Module, width: int, count: int, granule_bits: int)
         with writer.when(scattered.is_plain(writer, access, size_bytes)):
             values, defined = scattered.read_lanes(writer, access, width, old)
             with writer.when(defined):
-                fine = scattered.may_touch(
-                    writer, access, size_bytes, granule_bits, shadow.Touch.READ
-                )
+                fine = scattered.may_touch(writer, access, size_bytes, shadow.Touch.READ)
                 with writer.when(fine):
                     count_access(writer, access, size_bytes, stores=False)
                     writer.give(writer.pack(values))
@@ -100,7 +96,7 @@ def _scattered_loader(module: Module, width: int, count: int, granule_bits: int)
         name = _loader_by_lane(module, width, count, ordered=False)
         writer.give(writer.call(result, name, *parameters))
 
-    name = f"load.scattered.{width}x{count}.{granule_bits}"
+    name = f"load.scattered.{width}x{count}"
     return module.function(name, result, _load_parameters(types), build)
 
 
@@ -151,7 +147,7 @@ def _loader_by_lane(module: Module, width: int, count: int, ordered: bool) -> st
     return module.function(name, struct_type(types), _load_parameters(types), build)
 
 
-def storer(module: Module, width: int, count: int, granule_bits: int, ordered: bool = False) -> str:
+def storer(module: Module, width: int, count: int, ordered: bool = False) -> str:
     """`store(access…, values…)`: what lies outside its allocation is dropped.
 
     Arguments as for `loader`; `ordered` stores are volatile, relaxed or releasing.
@@ -172,14 +168,14 @@ def storer(module: Module, width: int, count: int, granule_bits: int, ordered: b
                 touched = shadow.touch_piece(writer, access, span, shadow.Touch.WRITE)
                 writer.store(touched, well)
             with writer.when(writer.invert(writer.load("i1", well))):
-                scattered_name = _scattered_storer(module, width, count, granule_bits)
+                scattered_name = _scattered_storer(module, width, count)
                 writer.call("void", scattered_name, *parameters)
             with writer.when(writer.load("i1", well)):
                 _store_span(writer, access, span, width, values)
         writer.give()
 
     parameters = _store_parameters(width, count)
-    return module.function(f"store.{width}x{count}.{granule_bits}", "void", parameters, build)
+    return module.function(f"store.{width}x{count}", "void", parameters, build)
 
 
 def _store_parameters(width: int, count: int) -> list[tuple[str, str]]:
@@ -187,7 +183,7 @@ def _store_parameters(width: int, count: int) -> list[tuple[str, str]]:
     return Access.parameters() + [(type_, f"value{j}") for j, type_ in enumerate(types)]
 
 
-def _scattered_storer(module: Module, width: int, count: int, granule_bits: int) -> str:
+def _scattered_storer(module: Module, width: int, count: int) -> str:
     """The same for lanes that lie anywhere."""
     size_bytes = width * count // 8
 
@@ -195,8 +191,7 @@ def _scattered_storer(module: Module, width: int, count: int, granule_bits: int)
         access, values = Access(*parameters[:5]), parameters[5:]
         well = writer.variable(scattered.is_plain(writer, access, size_bytes))
         with writer.when(writer.load("i1", well)):
-            touch = shadow.Touch.WRITE
-            fine = scattered.may_touch(writer, access, size_bytes, granule_bits, touch)
+            fine = scattered.may_touch(writer, access, size_bytes, shadow.Touch.WRITE)
             writer.store(fine, well)
         with writer.when(writer.load("i1", well)):
             scattered.write_lanes(writer, access, width, values)
@@ -206,7 +201,7 @@ def _scattered_storer(module: Module, width: int, count: int, granule_bits: int)
             writer.call("void", by_lane, *parameters)
         writer.give()
 
-    name = f"store.scattered.{width}x{count}.{granule_bits}"
+    name = f"store.scattered.{width}x{count}"
     return module.function(name, "void", _store_parameters(width, count), build)
 
 

@@ -13,6 +13,7 @@ from . import lanes, scattered, shadow
 from .bulk_copies import lower_bulk
 from .counts import count_access
 from .emit import Module, Writer
+from .host_access import LINE_BYTES, prefetch
 from .layout import Context, Copy, Fiber, Site
 from .lowering import Lowering, take_operands
 from .memory_ops import access_arguments, address_of
@@ -54,7 +55,7 @@ def lower_async(lowering: Lowering, instruction: Instruction) -> None:
 
 def _wait(lowering: Lowering, before: Value) -> None:
     """Complete all copies of groups below `before`."""
-    name = _completer(lowering.module, lowering.granule_bits)
+    name = _completer(lowering.module)
     lowering.writer.call("void", name, lowering.context, lowering.fiber, before)
 
 
@@ -73,11 +74,11 @@ def _lower_copy(lowering: Lowering, instruction: Instruction) -> None:
         given = writer.splat(given)
     places = writer.resize(address_of(lowering, target, "i32"), "i64")
     arguments = access_arguments(lowering, instruction, "global", source, mask)
-    name = _issuer(lowering.module, size.value, lowering.granule_bits)
+    name = _issuer(lowering.module, size.value)
     writer.call("void", name, *arguments, lowering.fiber, places, given)
 
 
-def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
+def _issuer(module: Module, size_bytes: int) -> str:
     """`issue(access…, fiber, targets, given)`: check the source, and queue the copy.
 
     `given` is the number of bytes that a lane copies; the rest of its target becomes zero.
@@ -85,12 +86,12 @@ def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, (fiber, targets, given) = Access(*parameters[:5]), parameters[5:]
-        copy = _push(writer, access.context, fiber, granule_bits)
+        copy = _push(writer, access.context, fiber)
         reads = writer.both(access.mask, writer.compare("ne", given, 0))
         fetched = _resolve_sources(writer, access.narrowed(reads), copy, size_bytes)
         window = writer.field(access.context, Context, "shared_window")
         shared = Access(targets, access.mask, window, access.site, access.context)
-        active = _reserve_targets(writer, shared, size_bytes, granule_bits)
+        active = _reserve_targets(writer, shared, size_bytes)
         writer.store(writer.resize(targets, "i32"), writer.field(copy, Copy, "target"), 4)
         writer.store(given, writer.field(copy, Copy, "given"), 4)
         writer.write(copy, Copy, "lanes", active)
@@ -104,7 +105,7 @@ def _issuer(module: Module, size_bytes: int, granule_bits: int) -> str:
 
     parameters = [*Access.parameters(), ("ptr", "fiber"), (vector("i64"), "targets")]
     parameters.append((vector("i32"), "given"))
-    return module.function(f"copy.issue.{size_bytes}.{granule_bits}", "void", parameters, build)
+    return module.function(f"copy.issue.{size_bytes}", "void", parameters, build)
 
 
 def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: int) -> Value:
@@ -116,6 +117,7 @@ def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: in
         known = writer.load(vector("i64"), addresses)
         places = host_addresses(writer, here)
         writer.store(writer.select(here.mask, places, known), addresses)
+        _prefetch(writer, places, size_bytes)
         readable = writer.bits(here.mask)
         writer.store(writer.either(writer.load("i32", fetched), readable), fetched)
     writer.store(writer.load(vector("i64"), addresses), writer.field(copy, Copy, "source"), 8)
@@ -123,23 +125,26 @@ def _resolve_sources(writer: Writer, access: Access, copy: Value, size_bytes: in
     return writer.load("i32", fetched)
 
 
-def _reserve_targets(writer: Writer, access: Access, size_bytes: int, granule_bits: int) -> Value:
+def _prefetch(writer: Writer, places: Value, size_bytes: int) -> None:
+    """Ask for sources that lie in rows at least as long as a line of the cache."""
+    for place in lanes.each(writer, writer.variable(places))[:: LINE_BYTES // size_bytes]:
+        prefetch(writer, place, LINE_BYTES)
+
+
+def _reserve_targets(writer: Writer, access: Access, size_bytes: int) -> Value:
     """Nobody may touch the targets until the copy completes; gives the lanes in bounds, `i32`."""
     kept = writer.variable(i32(0))
     with each_window(writer, access, size_bytes) as here:
-        _claim(writer, here, size_bytes, granule_bits, complete=False)
+        _claim(writer, here, size_bytes, complete=False)
         inside = writer.bits(here.mask)
         writer.store(writer.either(writer.load("i32", kept), inside), kept)
     count_access(writer, access, size_bytes, stores=True)
     return writer.load("i32", kept)
 
 
-def _claim(
-    writer: Writer, access: Access, size_bytes: int, granule_bits: int, complete: bool
-) -> None:
+def _claim(writer: Writer, access: Access, size_bytes: int, complete: bool) -> None:
     """Check and note that the targets of a copy are written, now or when it completes."""
-    touch = shadow.Touch.WRITE
-    fine = scattered.may_touch(writer, access, size_bytes, granule_bits, touch)
+    fine = scattered.may_touch(writer, access, size_bytes, shadow.Touch.WRITE)
     with writer.when(fine):
         scattered.define_lanes(writer, access, size_bytes, defined=complete)
     with writer.when(writer.invert(fine)):
@@ -147,11 +152,11 @@ def _claim(
         note(writer, access, size_bytes // 4)
 
 
-def _push(writer: Writer, context: Value, fiber: Value, granule_bits: int) -> Value:
+def _push(writer: Writer, context: Value, fiber: Value) -> Value:
     """A free place at the end of the warp's queue."""
     count = writer.read(fiber, Fiber, "copies_count")
     with writer.when(writer.compare("uge", count, QUEUE)):
-        writer.call("void", _finisher(writer.module, granule_bits), context, fiber)
+        writer.call("void", _finisher(writer.module), context, fiber)
     first = writer.read(fiber, Fiber, "copies_first")
     count = writer.read(fiber, Fiber, "copies_count")
     writer.write(fiber, Fiber, "copies_count", writer.add(count, 1))
@@ -163,7 +168,7 @@ def _copy_at(writer: Writer, fiber: Value, position: Value) -> Value:
     return writer.item(writer.read(fiber, Fiber, "copies"), _COPY, index)
 
 
-def _completer(module: Module, granule_bits: int) -> str:
+def _completer(module: Module) -> str:
     """`complete(context, fiber, before)`: finish copies until one is of group `before` or later."""
 
     def build(writer: Writer, context: Value, fiber: Value, before: Value) -> None:
@@ -177,16 +182,16 @@ def _completer(module: Module, granule_bits: int) -> str:
         due = writer.compare("ult", writer.read(copy, Copy, "group"), before)
         writer.branch(due, inside, after)
         writer.label(inside)
-        writer.call("void", _finisher(module, granule_bits), context, fiber)
+        writer.call("void", _finisher(module), context, fiber)
         writer.jump(head)
         writer.label(after)
         writer.give()
 
     parameters = [("ptr", "context"), ("ptr", "fiber"), ("i32", "before")]
-    return module.function(f"copy.complete.{granule_bits}", "void", parameters, build)
+    return module.function("copy.complete", "void", parameters, build)
 
 
-def _finisher(module: Module, granule_bits: int) -> str:
+def _finisher(module: Module) -> str:
     """`finish(context, fiber)`: make the oldest copy happen."""
 
     def build(writer: Writer, context: Value, fiber: Value) -> None:
@@ -199,17 +204,14 @@ def _finisher(module: Module, granule_bits: int) -> str:
         active = writer.read(copy, Copy, "lanes")
         for size_bytes in (4, 8, 16):
             with writer.when(writer.compare("eq", size, size_bytes)):
-                _move(writer, context, copy, active, size_bytes, granule_bits)
+                _move(writer, context, copy, active, size_bytes)
         writer.give()
 
-    return module.function(
-        f"copy.finish.{granule_bits}", "void", [("ptr", "context"), ("ptr", "fiber")], build
-    )
+    parameters = [("ptr", "context"), ("ptr", "fiber")]
+    return module.function("copy.finish", "void", parameters, build)
 
 
-def _move(
-    writer: Writer, context: Value, copy: Value, active: Value, size_bytes: int, granule_bits: int
-) -> None:
+def _move(writer: Writer, context: Value, copy: Value, active: Value, size_bytes: int) -> None:
     window = writer.field(context, Context, "shared_window")
     targets = writer.load(vector("i32"), writer.field(copy, Copy, "target"), 4)
     access = Access(
@@ -224,12 +226,11 @@ def _move(
     fetched = writer.both(active, writer.read(copy, Copy, "fetched"))
     whole = writer.both(writer.compare("eq", fetched, -1), writer.invert(cut))
     with writer.when(whole):
-        found = lanes.take(writer, writer.field(copy, Copy, "source"), size_bytes)
-        places = writer.variable(host_addresses(writer, access))
-        lanes.put(writer, places, found)
+        sources = writer.field(copy, Copy, "source")
+        lanes.move(writer, sources, writer.variable(host_addresses(writer, access)), size_bytes)
     with writer.when(writer.invert(whole)):
         _move_by_lane(writer, copy, access, size_bytes)
-    _claim(writer, access, size_bytes, granule_bits, complete=True)
+    _claim(writer, access, size_bytes, complete=True)
 
 
 def _move_by_lane(writer: Writer, copy: Value, access: Access, size_bytes: int) -> None:

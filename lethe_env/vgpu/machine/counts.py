@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import ctypes
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ptx.flow import Flow
 from ..ptx.model import Instruction, Kernel
 from .emit import Module, Writer
-from .layout import COUNT_MEMORY, Context, Counters
+from .layout import COUNT_MEMORY, Context, Counters, Site
 from .spans import SECTOR_BITS
 from .tensor_work import tensor_operations
 from .values import LANES, Value, constant, constants, element_of, i32, i64, vector
@@ -32,6 +34,8 @@ _CLASSES = {
     "move": "mov selp prmt",
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
+_EVENTS = tuple(name for name, _ in Counters._fields_)
+_NO_EVENTS = np.zeros(len(_EVENTS), np.uint64)
 _FLOAT_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 
 
@@ -43,8 +47,18 @@ def class_of(instruction: Instruction) -> str:
     return next((part for part in instruction.opcode if part in _FLOAT_TYPES), "integer")
 
 
-def tally(kernel: Kernel, flow: Flow) -> tuple[Mapping[str, int], ...]:
-    """What one execution of each block counts for, by name."""
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one execution of each block of a kernel counts for."""
+
+    names: tuple[str, ...]
+    """`warp_instructions`, `instructions.<class>`, and `mma_operations` if there are any."""
+    amounts: np.ndarray
+    """uint64 `[blocks, names]`."""
+
+
+def tally(kernel: Kernel, flow: Flow) -> Tally:
+    """Count the instructions of a kernel, block by block."""
     blocks = []
     for block in flow.blocks:
         own: Counter[str] = Counter()
@@ -53,31 +67,30 @@ def tally(kernel: Kernel, flow: Flow) -> tuple[Mapping[str, int], ...]:
             own[f"instructions.{class_of(instruction)}"] += 1
             if class_of(instruction) == "tensor":
                 own["mma_operations"] += tensor_operations(kernel, instruction)
-        blocks.append(dict(own))
-    return tuple(blocks)
+        blocks.append(own)
+    names = tuple(sorted({name for own in blocks for name in own}))
+    amounts = [[own[name] for name in names] for own in blocks]
+    return Tally(names, np.array(amounts, np.uint64).reshape(len(blocks), len(names)))
 
 
 def summarise(
-    blocks: Sequence[Mapping[str, int]], executions: np.ndarray, counters: Iterable[Counters]
+    of_blocks: Tally, executions: np.ndarray, counters: Iterable[Counters]
 ) -> Mapping[str, int]:
     """All counts of a launch.
 
     Args:
-        blocks: The kernel's `tally`.
+        of_blocks: The kernel's.
         executions: How often a warp ran each block.
         counters: Of every thread.
 
     Returns:
-        `warp_instructions`; `instructions.<class>`; `mma_operations`; the fields of `Counters`.
+        By name: those of the tally, and the fields of `Counters`.
     """
-    total: dict[str, int] = defaultdict(int)
-    for block, times in zip(blocks, executions.tolist(), strict=False):
-        for name, amount in block.items():
-            total[name] += amount * times
-    for counter in counters:
-        for name, _ in Counters._fields_:
-            total[name] += getattr(counter, name)
-    return dict(sorted(total.items()))
+    amounts = of_blocks.amounts
+    run = executions[: len(amounts)] @ amounts
+    events = sum((np.frombuffer(counter, np.uint64) for counter in counters), _NO_EVENTS)
+    names = of_blocks.names + _EVENTS
+    return dict(zip(names, run.tolist() + events.tolist(), strict=True))
 
 
 def count_access(
@@ -180,17 +193,33 @@ def _conflicts(writer: Writer, access: Access, size_bytes: int) -> Value:
     """Extra passes through the banks of shared memory, `i64`.
 
     Wide accesses go in phases of as many lanes as fill the banks once; in a phase, different
-    units in one group of banks take turns.
+    units in one group of banks take turns. It does not depend on where the first lane is, so an
+    instruction remembers what it last found.
     """
     unit = max(size_bytes, _BANK_BYTES)
     lanes = _BANKS * _BANK_BYTES // unit
     units = writer.resize(writer.shift_right(access.addresses, unit.bit_length() - 1), "i32")
     first = writer.extract(units, 0)
     spread = writer.sub(units, writer.splat(first))
-    tight = writer.compare("ne", spread, constants("i32", range(LANES)))
+    sites = writer.read(access.context, Context, "sites")
+    size = f"[{ctypes.sizeof(Site)} x i8]"
+    site = writer.item(sites, size, writer.resize(access.site, "i64"))
+    known = writer.field(site, Site, "known_units")
+    active = writer.bits(access.mask)
+    fresh = writer.any(writer.compare("ne", spread, writer.load(spread.type, known, 4)))
+    others = writer.compare("ne", writer.read(site, Site, "known_lanes"), active)
+    with writer.when(writer.either(fresh, others)):
+        writer.store(spread, known, 4)
+        writer.write(site, Site, "known_lanes", active)
+        conflicts = _count_conflicts(writer, access, units, lanes)
+        writer.write(site, Site, "known_conflicts", conflicts)
+    return writer.read(site, Site, "known_conflicts")
+
+
+def _count_conflicts(writer: Writer, access: Access, units: Value, lanes: int) -> Value:
+    """Extra passes of an access whose lanes want units of memory, `lanes` of them in a phase."""
     total = writer.variable(i64(0))
-    clash = writer.both(writer.any(tight), _may_conflict(writer, access, units, lanes))
-    with writer.when(clash):
+    with writer.when(_may_conflict(writer, access, units, lanes)):
         firsts = _firsts(writer, units, writer.bits(access.mask), lanes)
         groups = writer.resize(writer.both(units, lanes - 1), "i8")
         users = [writer.bits(writer.compare("eq", groups, group)) for group in range(lanes)]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from ..ptx.model import Immediate, Kernel
 from .registers import element_type
+from .units import uses_units
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def granule_bits(kernel: Kernel, space: str) -> int:
-    """Logarithm of the bytes a cell stands for: what the narrowest access moves, but four at most.
+    """Logarithm of the bytes a cell stands for: what the narrowest access moves.
 
-    In global memory an element counts, since a tensor may begin anywhere.
+    In global memory an element counts, since a tensor may begin anywhere, and four bytes are the
+    most; so they are where units access shared memory. PTX wants all others aligned to what they
+    move there, which is 16 bytes at most.
     """
     shared = space == "shared"
-    sizes = [4]
+    sizes = [16 if shared and not uses_units(kernel) else 4]
     for instruction in kernel.body:
         opcode = instruction.opcode
         if opcode[0] in ("ld", "st", "atom", "red") and _may_access(opcode, space):

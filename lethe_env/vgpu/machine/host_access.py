@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import lanes
 from .emit import Module, Writer
 from .values import LANES, Value, constants, i32, i64, struct_type, vector
 
 ADDRESSES = vector("i64")
 MASK = vector("i1")
-_LINE_BYTES = 64
+LINE_BYTES = 64
 _KEEP, _DATA = 3, 1
 """Arguments of `llvm.prefetch`: into all caches, and no code."""
 
@@ -60,7 +61,7 @@ def piece_writer(module: Module, width: int, count: int) -> str:
 
 def prefetch(writer: Writer, place: Value, size_bytes: int, write: bool = False) -> None:
     """Ask for memory that will be wanted soon; any address will do."""
-    for offset in range(0, size_bytes, _LINE_BYTES):
+    for offset in range(0, size_bytes, LINE_BYTES):
         arguments = i32(int(write)), i32(_KEEP), i32(_DATA)
         writer.call("void", "llvm.prefetch.p0", writer.at(place, offset), *arguments)
 
@@ -92,6 +93,11 @@ def reader(module: Module, width: int, count: int) -> str:
         read = piece_reader(module, width, count)
         writer.give(writer.call(struct_type([v.type for v in old]), read, place, mask, *old))
         writer.label(scattered)
+        with writer.when(writer.compare("eq", bits, -1)):
+            found = lanes.take(writer, writer.variable(addresses), width * count // 8)
+            wide = writer.cast("bitcast", found, vector(f"i{width}", LANES * count))
+            writer.give(writer.pack(split(writer, wide, count)))
+            writer.label(writer.name("given"))
         gather = _gather if width >= 32 else _gather_by_lane
         writer.give(writer.pack(gather(writer, addresses, mask, old, width)))
 
@@ -118,6 +124,10 @@ def writer_of(module: Module, width: int, count: int) -> str:
         writer.call("void", write, place, mask, *values)
         writer.give()
         writer.label(scattered)
+        with writer.when(writer.compare("eq", bits, -1)):
+            lanes.put(writer, writer.variable(addresses), join(writer, list(values)))
+            writer.give()
+            writer.label(writer.name("given"))
         scatter = _scatter if width >= 32 else _scatter_by_lane
         scatter(writer, addresses, mask, list(values), width)
         writer.give()

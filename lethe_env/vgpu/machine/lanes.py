@@ -6,10 +6,13 @@ A loop over the bits of a mask keeps what is on its way in memory; here it stays
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .emit import Writer
 from .values import LANES, Value, constant, count_of, is_vector, vector
-from .windows import Access
+
+if TYPE_CHECKING:
+    from .windows import Access
 
 _WORD_BYTES = 8
 
@@ -30,7 +33,7 @@ def take(writer: Writer, places: Value, size_bytes: int) -> Value:
     Returns:
         Integers, as wide as what a lane finds or 64 bits.
     """
-    pieces = [writer.load(_piece(size_bytes), place, 1) for place in _each(writer, places)]
+    pieces = [writer.load(_piece(size_bytes), place, 1) for place in each(writer, places)]
     return _joined(writer, pieces)
 
 
@@ -42,19 +45,26 @@ def put(writer: Writer, places: Value, values: Value) -> None:
         places: See there.
         values: Integers for all lanes, side by side.
     """
-    each = count_of(values.type) // LANES
-    for lane, place in enumerate(_each(writer, places)):
-        if each == 1:
+    count = count_of(values.type) // LANES
+    for lane, place in enumerate(each(writer, places)):
+        if count == 1:
             piece = writer.extract(values, lane)
         else:
-            piece = writer.shuffle(values, range(lane * each, (lane + 1) * each))
+            piece = writer.shuffle(values, range(lane * count, (lane + 1) * count))
         writer.store(piece, place, 1)
+
+
+def move(writer: Writer, sources: Value, targets: Value, size_bytes: int) -> None:
+    """Copy what every lane has at one place to another; sources and targets do not overlap."""
+    pairs = zip(each(writer, sources), each(writer, targets), strict=True)
+    for source, target in pairs:
+        writer.store(writer.load(_piece(size_bytes), source, 1), target, 1)
 
 
 def fill(writer: Writer, places: Value, size_bytes: int, byte: int) -> None:
     """Set every byte at the places of the lanes."""
     piece = constant(_piece(size_bytes), _repeated(byte, size_bytes))
-    for place in _each(writer, places):
+    for place in each(writer, places):
         writer.store(piece, place, 1)
 
 
@@ -63,7 +73,7 @@ def hold(writer: Writer, places: Value, size_bytes: int, byte: int) -> Value:
     type_ = _piece(size_bytes)
     wanted = constant(type_, _repeated(byte, size_bytes))
     found = wanted
-    for place in _each(writer, places):
+    for place in each(writer, places):
         found = writer.both(found, writer.load(type_, place, 1))
     equal = writer.compare("eq", found, wanted)
     if not is_vector(type_):
@@ -82,7 +92,8 @@ def _repeated(byte: int, size_bytes: int) -> int:
     return int.from_bytes(bytes([byte]) * min(size_bytes, _WORD_BYTES), "little")
 
 
-def _each(writer: Writer, places: Value) -> list[Value]:
+def each(writer: Writer, places: Value) -> list[Value]:
+    """The places of all lanes, as pointers."""
     items = [writer.item(places, "i64", lane) for lane in range(LANES)]
     addresses = [writer.op("i64", f"load i64, {item}") for item in items]
     return [writer.cast("inttoptr", address, "ptr") for address in addresses]

@@ -60,7 +60,13 @@ class Row(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """What one memory instruction remembers: the window it hit last, and what it reported."""
+    """What one memory instruction remembers: the window it hit last, and what it reported.
+
+    The last pattern of banks in shared memory, too: which lanes were active, which unit of memory
+    each accessed, counted from the first lane's, and how many conflicts that makes. And where the
+    first lane was last, and how far that was from the time before; and a part of the window whose
+    sectors are known to be spread.
+    """
 
     _fields_ = (
         ("base", c_uint64),
@@ -70,7 +76,13 @@ class Site(ctypes.Structure):
         ("shadow", c_uint64),
         ("sectors", c_uint64),
         ("reported", c_uint32),
-        ("padding", c_uint32),
+        ("known_lanes", c_uint32),
+        ("known_units", c_uint32 * 32),
+        ("known_conflicts", c_uint64),
+        ("last", c_uint64),
+        ("stride", c_uint64),
+        ("spread_from", c_uint64),
+        ("spread_bytes", c_uint64),
     )
 
 

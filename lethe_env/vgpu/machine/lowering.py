@@ -21,7 +21,6 @@ from ..ptx.model import (
     Vector,
 )
 from .emit import Module, Writer
-from .granules import granule_bits
 from .layout import VARIABLES_WINDOW, WINDOW_BITS
 from .registers import Registers, element_type
 from .values import LANES, Value, constant, i32, struct_type, vector
@@ -51,11 +50,6 @@ class Lowering:
     """Shared functions that arithmetic needs, by lanes."""
     polls: bool = False
     """Whether threads may wait for others in loops, so that changes of memory are counted."""
-    granule_bits: int = field(init=False)
-    """Logarithm of the bytes that a cell of shared memory stands for."""
-
-    def __post_init__(self) -> None:
-        self.granule_bits = granule_bits(self.kernel, "shared")
 
     def site(self, instruction: Instruction) -> Value:
         """A new site for an instruction that may have findings."""

@@ -36,7 +36,7 @@ def lower_load_matrix(lowering: Lowering, instruction: Instruction) -> None:
     arguments = access_arguments(lowering, instruction, "shared", source, mask)
     types = result_types(32, _WORDS_PER_ROW)
     zeros = [constant(type_, 0) for type_ in types]
-    name = loader(lowering.module, 32, _WORDS_PER_ROW, lowering.granule_bits)
+    name = loader(lowering.module, 32, _WORDS_PER_ROW)
     result = writer.call(struct_type(types), name, *arguments, *zeros)
     words = _rows_in_order(writer, writer.unpack(result, types))
     guard = registers.guard(instruction)

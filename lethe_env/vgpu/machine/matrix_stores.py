@@ -34,7 +34,7 @@ def lower_store_matrix(lowering: Lowering, instruction: Instruction) -> None:
     rows = constant("i32", (1 << (_ROWS * count)) - 1)
     mask = writer.both(registers.active(instruction), writer.mask(rows))
     arguments = access_arguments(lowering, instruction, "shared", target, mask)
-    name = storer(lowering.module, 32, _WORDS_PER_ROW, lowering.granule_bits)
+    name = storer(lowering.module, 32, _WORDS_PER_ROW)
     writer.call("void", name, *arguments, *_words(writer, fragments))
 
 

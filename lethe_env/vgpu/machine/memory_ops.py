@@ -97,7 +97,7 @@ def _load(
     else:
         arguments = arguments_at(lowering, instruction, space, addresses, mask)
         ordered = not _ORDERED.isdisjoint(instruction.opcode)
-        name = loader(lowering.module, width, count, lowering.granule_bits, ordered)
+        name = loader(lowering.module, width, count, ordered)
         result = writer.call(struct_type(types), name, *arguments, *old)
     return writer.unpack(result, types)
 
@@ -141,7 +141,7 @@ def _store(
         return
     arguments = arguments_at(lowering, instruction, space, addresses, mask)
     ordered = not _ORDERED.isdisjoint(instruction.opcode)
-    name = storer(lowering.module, width, count, lowering.granule_bits, ordered)
+    name = storer(lowering.module, width, count, ordered)
     writer.call("void", name, *arguments, *values)
 
 

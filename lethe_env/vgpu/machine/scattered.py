@@ -11,15 +11,16 @@ from contextlib import contextmanager
 
 from . import lanes
 from .emit import Module, Writer
-from .host_access import join, reader, split, writer_of
+from .host_access import LINE_BYTES, join, prefetch, reader, split, writer_of
 from .layout import Context, Site
 from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_span
 from .shadow import ATOMIC, Touch, global_marks, shared_marks
 from .spans import is_shared
-from .values import LANES, Value, constant, constants, count_of, i64, vector
+from .values import LANES, Value, constant, constants, count_of, i32, i64, vector
 from .windows import Access, host_addresses, lanes_inside
 
 _GRANULES = ("shared_granule_bits", "granule_bits")
+_CELL_COUNTS = (1, 2, 4, 8)
 _GROUP = 8
 """Lanes that are looked at together."""
 
@@ -31,16 +32,13 @@ def is_plain(writer: Writer, access: Access, size_bytes: int) -> Value:
     return writer.compare("eq", writer.both(bits, writer.invert(inside)), 0)
 
 
-def may_touch(
-    writer: Writer, access: Access, size_bytes: int, granule_bits: int, touch: Touch
-) -> Value:
+def may_touch(writer: Writer, access: Access, size_bytes: int, touch: Touch) -> Value:
     """Check and mark the cells of a plain access; whether all is well, `i1`."""
     well = writer.variable(constant("i1", 1))
     with writer.when(writer.compare("ne", writer.read(access.window, Site, "shadow"), 0)):
         shared = is_shared(writer, access)
         with writer.when(shared):
-            name = _marker(writer.module, size_bytes, granule_bits, touch)
-            writer.store(writer.call("i1", name, *access.values()), well)
+            writer.store(_mark_shared(writer, access, size_bytes, touch), well)
         with writer.when(writer.invert(shared)):
             name = _group_marker(writer.module, size_bytes, touch)
             writer.store(writer.call("i1", name, *access.values()), well)
@@ -87,7 +85,9 @@ def read_lanes(
     written = writer.variable(is_defined(writer, access, size_bytes))
     all_lanes = lanes.are_all(writer, access)
     with writer.when(all_lanes):
-        found = lanes.take(writer, _places(writer, access, "host"), size_bytes)
+        places = _places(writer, access, "host")
+        _prefetch_next(writer, access, places, size_bytes)
+        found = lanes.take(writer, places, size_bytes)
         wide = writer.cast("bitcast", found, vector(f"i{width}", LANES * count))
         for result, value in zip(results, split(writer, wide, count), strict=True):
             writer.store(value, result)
@@ -101,6 +101,14 @@ def read_lanes(
             writer.store(value, result)
     values = [writer.load(value.type, place) for value, place in zip(old, results, strict=True)]
     return values, writer.load("i1", written)
+
+
+def _prefetch_next(writer: Writer, access: Access, places: Value, size_bytes: int) -> None:
+    """Ask for what the next such access to global memory is likely to want."""
+    with writer.when(writer.invert(is_shared(writer, access))):
+        stride = writer.read(access.window, Site, "stride")
+        for place in lanes.each(writer, places)[:: max(1, LINE_BYTES // size_bytes)]:
+            prefetch(writer, writer.at(place, stride), LINE_BYTES)
 
 
 def is_defined(writer: Writer, access: Access, size_bytes: int) -> Value:
@@ -150,22 +158,39 @@ def define_lanes(writer: Writer, access: Access, size_bytes: int, defined: bool)
                 writer.store(value, place, 1)
 
 
-def _marker(module: Module, size_bytes: int, granule_bits: int, touch: Touch) -> str:
+def _mark_shared(writer: Writer, access: Access, size_bytes: int, touch: Touch) -> Value:
+    """Check and mark cells of shared memory; false, too, where a lane touches very many."""
+    granule = writer.read(access.context, Context, "shared_granule_bits")
+    count = writer.binary("lshr", i32(size_bytes), granule)
+    well = writer.variable(constant("i1", 0))
+    for cells in (c for c in _CELL_COUNTS if c <= size_bytes):
+        with writer.when(writer.compare("eq", count, cells)):
+            name = _marker(writer.module, cells, touch)
+            writer.store(writer.call("i1", name, *access.values()), well)
+    return writer.load("i1", well)
+
+
+def _marker(module: Module, cells: int, touch: Touch) -> str:
     """`mark(access…) -> i1`: whether no cell of shared memory that the lanes touch is in conflict.
 
-    Lanes in conflict leave their cells alone.
+    Every lane touches so many cells. Lanes in conflict leave their cells alone.
     """
-    cells = max(1, size_bytes >> granule_bits)
 
     def build(writer: Writer, *parameters: Value) -> None:
         access = Access(*parameters)
         marks = shared_marks(writer, access.context)
         base, start = (writer.read(access.window, Site, name) for name in ("base", "shadow"))
+        granule = writer.read(access.context, Context, "shared_granule_bits")
         offsets = writer.sub(access.addresses, writer.splat(base))
-        firsts = writer.shift_left(writer.shift_right(offsets, granule_bits), 3)
+        numbers = writer.binary("lshr", offsets, writer.splat(writer.resize(granule, "i64")))
+        firsts = writer.shift_left(numbers, 3)
         places = writer.variable(writer.add(firsts, writer.splat(start)))
         with writer.when(lanes.are_all(writer, access)):
             found = lanes.take(writer, places, CELL_BYTES * cells)
+            with writer.when(writer.invert(_is_disputed(writer, found, marks))):
+                _leave_mark(writer, places, cells, marks.own, touch)
+                writer.give(constant("i1", 1))
+                writer.label(writer.name("given"))
             bad, new = _judge(writer, found, marks, touch)
             with writer.when(writer.invert(bad)):
                 lanes.put(writer, places, new)
@@ -181,8 +206,30 @@ def _marker(module: Module, size_bytes: int, granule_bits: int, touch: Touch) ->
             writer.store(writer.select(bad, old, new), place, CELL_BYTES)
         writer.give(writer.invert(writer.load("i1", trouble)))
 
-    name = f"lanes.mark.{size_bytes}.{granule_bits}.{touch.name.lower()}"
+    name = f"lanes.mark.{cells}.{touch.name.lower()}"
     return module.function(name, "i1", Access.parameters(), build)
+
+
+def _is_disputed(writer: Writer, cells: Value, marks: Marks) -> Value:
+    """Whether another warp may have touched any of some cells of shared memory in this epoch."""
+    words = 2 * count_of(cells.type)
+    own, oldest = (writer.splat(mark, words) for mark in (marks.own, marks.oldest))
+    old = writer.cast("bitcast", cells, vector("i32", words))
+    recent = writer.compare("uge", old, oldest)
+    return writer.any(writer.both(recent, writer.compare("ne", old, own)))
+
+
+def _leave_mark(writer: Writer, places: Value, cells: int, own: Value, touch: Touch) -> None:
+    """Make a warp the last one that read, or wrote, the cells at the places of its lanes."""
+    words = 2 * cells
+    marks = writer.splat(own, words)
+    touched = constants("i1", [int((k % 2 == 1) == (touch is Touch.READ)) for k in range(words)])
+    for place in lanes.each(writer, places):
+        if cells == 1:
+            writer.store(own, writer.at(place, 4 * int(touch is Touch.READ)), 4)
+        else:
+            old = writer.load(marks.type, place, CELL_BYTES)
+            writer.store(writer.select(touched, marks, old), place, CELL_BYTES)
 
 
 def _judge(writer: Writer, cells: Value, marks: Marks, touch: Touch) -> tuple[Value, Value]:

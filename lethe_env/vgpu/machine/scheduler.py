@@ -148,15 +148,15 @@ def _enter_block(writer: Writer, context: Value, block: Value) -> None:
     writer.write(context, Context, "acquired", 0)
     shared = writer.field(context, Context, "shared_window")
     size = writer.read(shared, Site, "size")
-    _fill(writer, writer.read(shared, Site, "host"), POISON, size)
-    defined = writer.read(shared, Site, "defined")
-    with writer.when(writer.compare("ne", defined, 0)):
-        _fill(writer, defined, 0, size)
+    with writer.when(writer.compare("ne", size, 0)):
+        _fill(writer, writer.read(shared, Site, "host"), POISON, size)
+        defined = writer.read(shared, Site, "defined")
+        with writer.when(writer.compare("ne", defined, 0)):
+            _fill(writer, defined, 0, size)
     _next_epoch(writer, context, shared, size)
-    barriers = writer.read(context, Context, "barriers")
-    zero = constant("i8", 0)
-    writer.call("void", "llvm.memset.p0.i64", barriers, zero,
-                i64(BARRIERS * ctypes.sizeof(Barrier)), constant("i1", 0))  # fmt: skip
+    barriers = writer.cast("ptrtoint", writer.read(context, Context, "barriers"), "i64")
+    with writer.when(writer.compare("ne", barriers, 0)):
+        _fill(writer, barriers, 0, i64(BARRIERS * ctypes.sizeof(Barrier)))
 
 
 def _next_epoch(writer: Writer, context: Value, shared: Value, size: Value) -> None:
@@ -166,7 +166,9 @@ def _next_epoch(writer: Writer, context: Value, shared: Value, size: Value) -> N
     writer.write(context, Context, "epoch", writer.select(full, i32(1), epoch))
     shadow = writer.read(shared, Site, "shadow")
     with writer.when(writer.both(full, writer.compare("ne", shadow, 0))):
-        _fill(writer, shadow, 0, writer.mul(size, 8))
+        granule = writer.resize(writer.read(context, Context, "shared_granule_bits"), "i64")
+        cells = writer.binary("lshr", size, granule)
+        _fill(writer, shadow, 0, writer.mul(cells, 8))
 
 
 def _fill(writer: Writer, address: Value, byte: int, size: Value) -> None:

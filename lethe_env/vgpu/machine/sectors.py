@@ -25,6 +25,8 @@ SPREAD = 0x80000000
 READ = 0
 """`shadow.Touch.READ`; anything else that comes here is a plain write."""
 
+_SPREAD_BYTES = 1 << 13
+"""Most memory of which an instruction remembers that its sectors are spread."""
 _SECTOR_BYTES = 1 << SECTOR_BITS
 _PIECE_BYTES = CELL_BYTES * LANES // 2
 """Cells of the sectors that a warp can access at once."""
@@ -59,7 +61,9 @@ def touch_span(
     with writer.when(writer.compare("eq", ragged, 0)):
         cells = writer.binary("lshr", length, i64(SECTOR_BITS))
         place = _cell(writer, access, "sectors", writer.shift_right(offset, SECTOR_BITS))
-        prefetch(writer, writer.item(place, "i64", cells), _PIECE_BYTES, write=True)
+        soon = writer.add(offset, writer.read(access.window, Site, "stride"))
+        soon = _cell(writer, access, "sectors", writer.shift_right(soon, SECTOR_BITS))
+        prefetch(writer, soon, _PIECE_BYTES, write=True)
         done = writer.call("i1", mark_cells(module), place, cells, i32(how), *marks)
         writer.store(done, well)
     with writer.when(writer.invert(writer.load("i1", well))):
@@ -125,6 +129,45 @@ def mark_cells(module: Module) -> str:
 
 def spread_lanes(writer: Writer, access: Access, size: Value) -> None:
     """Spread the sectors that the lanes of an access to global memory touch."""
+    first = writer.splat(writer.read(access.window, Site, "spread_from"))
+    known = writer.read(access.window, Site, "spread_bytes")
+    enough = writer.compare("uge", known, size)
+    limit = writer.select(enough, writer.sub(writer.add(known, 1), size), i64(0))
+    distance = writer.sub(access.addresses, first)
+    outside = writer.compare("uge", distance, writer.splat(limit))
+    with writer.when(writer.any(writer.both(outside, access.mask))):
+        _spread_unknown(writer, access, size)
+        _remember_spread(writer, access, size)
+
+
+def _remember_spread(writer: Writer, access: Access, size: Value) -> None:
+    """Spread what lies between the lanes of an access, if that is little, and remember it all."""
+    everywhere = constant(vector("i64"), -1), constant(vector("i64"), 0)
+    lowest, highest = (
+        writer.call("i64", f"llvm.vector.reduce.{name}.v32i64", chosen)
+        for name, chosen in zip(
+            ("umin", "umax"),
+            (writer.select(access.mask, access.addresses, other) for other in everywhere),
+            strict=True,
+        )
+    )
+    window, end = access.window, writer.add(highest, size)
+    begin = writer.read(window, Site, "spread_from")
+    known = writer.add(begin, writer.read(window, Site, "spread_bytes"))
+    first = writer.call("i64", "llvm.umin.i64", lowest, begin)
+    last = writer.call("i64", "llvm.umax.i64", end, known)
+    near = writer.compare("ule", writer.sub(last, first), _SPREAD_BYTES)
+    first, last = writer.select(near, first, lowest), writer.select(near, last, end)
+    length = writer.sub(last, first)
+    with writer.when(writer.compare("ule", length, _SPREAD_BYTES)):
+        offset = writer.sub(first, writer.read(window, Site, "base"))
+        spread(writer, access, offset, writer.add(offset, writer.sub(length, 1)))
+        writer.write(window, Site, "spread_from", first)
+        writer.write(window, Site, "spread_bytes", length)
+
+
+def _spread_unknown(writer: Writer, access: Access, size: Value) -> None:
+    """Spread the sectors that the lanes touch, whatever is known of them."""
     base, start = (
         writer.splat(writer.read(access.window, Site, name)) for name in ("base", "sectors")
     )

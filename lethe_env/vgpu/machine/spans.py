@@ -14,6 +14,7 @@ from .values import LANES, Value, constant, constants, i64, vector
 from .windows import Access
 
 PIECE_BYTES = 64
+_NEAR_BYTES = 1 << 15
 SECTOR_BITS = 5
 """Global memory moves in sectors of 32 bytes."""
 
@@ -46,12 +47,25 @@ def recognise(writer: Writer, access: Access, size_bytes: int) -> Span:
     side_by_side = _none(writer, writer.compare("ne", distance, steps), bits)
     same = _none(writer, writer.compare("ne", distance, constant(vector("i64"), 0)), bits)
     length = writer.select(same, i64(size_bytes), writer.mul(lanes, size_bytes))
+    _note_stride(writer, access, start, length)
     offset = writer.sub(start, writer.read(access.window, Site, "base"))
     size = writer.read(access.window, Site, "size")
     fits = writer.compare("uge", size, length)
     inside = writer.both(fits, writer.compare("ule", offset, writer.sub(size, length)))
     good = writer.both(writer.both(first, inside), writer.either(side_by_side, same))
     return Span(good, same, offset, length, lanes)
+
+
+def _note_stride(writer: Writer, access: Access, start: Value, length: Value) -> None:
+    """Foresee that the next access is as far from this one as this one from the last.
+
+    Warps of a block, and rounds of a loop, usually keep their distance. Blocks do not, and they lie
+    far apart: then what follows is as good a guess as any.
+    """
+    stride = writer.sub(start, writer.read(access.window, Site, "last"))
+    near = writer.compare("ult", writer.add(stride, _NEAR_BYTES), 2 * _NEAR_BYTES)
+    writer.write(access.window, Site, "last", start)
+    writer.write(access.window, Site, "stride", writer.select(near, stride, length))
 
 
 def place(writer: Writer, access: Access, span: Span, field: str = "host") -> Value:

@@ -29,7 +29,7 @@ def lower_alloc(lowering: Lowering, instruction: Instruction) -> None:
         found = writer.call("i32", _allocator(lowering.module), lowering.context, wanted, site)
         first = writer.both(active, constant_lane(0))
         arguments = access_arguments(lowering, instruction, "shared", place, first)
-        name = storer(lowering.module, 32, 1, lowering.granule_bits)
+        name = storer(lowering.module, 32, 1)
         writer.call("void", name, *arguments, writer.splat(found))
 
 

@@ -103,7 +103,7 @@ def _lower_replace(lowering: Lowering, instruction: Instruction, field: str, wid
     addresses = writer.add(address_of(lowering, place, "i64"), offset)
     mask = registers.active(instruction)
     arguments = arguments_at(lowering, instruction, "shared", addresses, mask)
-    name = storer(lowering.module, width, 1, lowering.granule_bits)
+    name = storer(lowering.module, width, 1)
     writer.call("void", name, *arguments, registers.read(value, f"i{width}", lanes=True))
 
 
@@ -123,7 +123,7 @@ def _lower_publish(lowering: Lowering, instruction: Instruction) -> None:
     ]  # fmt: skip
     types = [vector("i32")] * _WORDS
     zeros = [constant(type_, 0) for type_ in types]
-    load, store = (make(lowering.module, 32, _WORDS, lowering.granule_bits)
+    load, store = (make(lowering.module, 32, _WORDS)
                    for make in (loader, storer))  # fmt: skip
     words = writer.unpack(writer.call(struct_type(types), load, *arguments[0], *zeros), types)
     writer.call("void", store, *arguments[1], *words)
@@ -157,7 +157,7 @@ def fetcher(module: Module) -> str:
             access = global_access(writer, context, addresses, piece_lanes(), site)
             types = [vector("i32")] * _WORDS
             zeros = [constant(type_, 0) for type_ in types]
-            name = loader(module, 32, _WORDS, granule_bits=2)
+            name = loader(module, 32, _WORDS)
             found = writer.call(struct_type(types), name, *access.values(), *zeros)
             for word, value in enumerate(writer.unpack(found, types)):
                 for lane in range(MAP_BYTES // _CHUNK_BYTES):

@@ -142,7 +142,7 @@ class _Copy:
             access = global_access(writer, self._context, addresses, lanes, self._site)
             types = [vector("i32")] * _WORDS
             if self._kind is Kind.LOAD:
-                name = loader(writer.module, 32, _WORDS, granule_bits=2)
+                name = loader(writer.module, 32, _WORDS)
                 zeros = [constant(type_, 0) for type_ in types]
                 found = writer.call(struct_type(types), name, *access.values(), *zeros)
                 for word, value in enumerate(writer.unpack(found, types)):
@@ -153,7 +153,7 @@ class _Copy:
                 self._move(offset, places)
             if self._kind is Kind.STORE:
                 values = [writer.load(types[0], self._word(word), 4) for word in range(_WORDS)]
-                name = storer(writer.module, 32, _WORDS, granule_bits=2)
+                name = storer(writer.module, 32, _WORDS)
                 writer.call("void", name, *access.values(), *values)
             writer.store(i64(0), self._count)
 
@@ -186,7 +186,7 @@ class _Copy:
         access = global_access(writer, self._context, addresses, mask, self._site)
         bytes_ = vector("i8", CHUNK_BYTES)
         if self._kind is Kind.LOAD:
-            name = loader(writer.module, 8, 1, granule_bits=2)
+            name = loader(writer.module, 8, 1)
             found = writer.call(vector("i8"), name, *access.values(), self._fill())
             self._chunks.write(offset, writer.shuffle(found, range(CHUNK_BYTES)))
             return
@@ -195,7 +195,7 @@ class _Copy:
             self._update(writer, self._operation, access, value, self._shape)
             return
         spread = writer.shuffle(value, [lane % CHUNK_BYTES for lane in range(LANES)])
-        name = storer(writer.module, 8, 1, granule_bits=2)
+        name = storer(writer.module, 8, 1)
         writer.call("void", name, *access.values(), spread)
 
     def _fill(self) -> Value:

@@ -231,6 +231,7 @@ def _fill_site(writer: Writer, context: Value, window: Value, row: Value, addres
     writer.write(window, Site, "defined", defined)
     writer.write(window, Site, "shadow", 0)
     writer.write(window, Site, "sectors", 0)
+    writer.write(window, Site, "spread_bytes", 0)
     number = writer.shift_right(address, WINDOW_BITS)
     listed = writer.compare("ult", number, writer.read(context, Context, "table_size"))
     wanted = writer.compare("ne", writer.both(options, CHECK_RACES), 0)

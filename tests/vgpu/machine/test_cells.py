@@ -110,3 +110,17 @@ def test_a_row_that_begins_inside_a_sector_and_one_that_fills_sectors(machine, s
     assert kinds(machine.assembled(inside, x, grid=(4,), seed=seed)) == ["race"]
     beside = body.replace("{first}", str(32 << bits))
     assert kinds(machine.assembled(beside, x, grid=(4,), seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("place", "found"), [(0, {"race"}), (128, set()), (132, set()), (224, set()), (256, {"race"})]
+)
+def test_what_lies_between_atomic_operations_is_of_no_concern(machine, seed, place, found):
+    """Blocks 0 and 2 add to eight words, 256 bytes apart; the others store in a sector."""
+    x = torch.zeros(1024, dtype=torch.int32)
+    body = f"""mov.u32 %r2, %ctaid.x; and.b32 %r3, %r2, 1; setp.eq.s32 %p1, %r3, 0;
+    and.b32 %r4, %r1, 7; mul.wide.u32 %d3, %r4, 256; add.s64 %d3, %d3, %d1;
+    @%p1 red.global.add.u32 [%d3], 1; setp.eq.s32 %p2, %r2, 1; setp.lt.u32 %p3, %r1, 8;
+    and.pred %p2, %p2, %p3; add.s64 %d4, %d1, %d21; @%p2 st.global.b32 [%d4+{place}], %r1;"""
+    assert set(kinds(machine.assembled(body, x, grid=(4,), seed=seed))) == found
