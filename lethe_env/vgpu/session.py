@@ -10,7 +10,6 @@ from .arguments import Argument
 from .cores import default_threads
 from .machine import program
 from .machine.report import Finding as MachineFinding
-from .machine.tensor_work import tensor_type
 from .memory import WINDOW_BITS, AddressSpace, Pointer
 from .timing import Counts
 
@@ -120,7 +119,7 @@ class Session:
         counts = Counts.of(
             report.counts,
             held_bytes,
-            tensor_type(function.kernel),
+            function.tensor_type,
             blocks=math.prod(grid),
             warps=function.warps,
         )

@@ -35,6 +35,19 @@ def meets_only_in_memory(kernel: Kernel) -> bool:
     return len(kinds) <= 1
 
 
+def writes_blindly(kernel: Kernel) -> bool:
+    """Whether a launch can be repeated on what it left behind, if it loads nothing that it stores.
+
+    Then its blocks store the same, whatever was there. Atomic operations read what they change, and
+    a launch that ends early leaves something out.
+    """
+    return not any(
+        instruction.opcode[0] in ("trap", "brkpt", "call")
+        or (instruction.opcode[0] in ("atom", "red") and _PRIVATE.isdisjoint(instruction.opcode))
+        for instruction in kernel.body
+    )
+
+
 def _is_clock(operand: object) -> bool:
     return isinstance(operand, Register) and operand.name in _CLOCKS
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import threading
+from enum import IntEnum
 
 import llvmlite.binding as llvm
 
 _LOCK = threading.Lock()
 
 
-def target_machine(optimise: bool = True) -> llvm.TargetMachine:
+class Effort(IntEnum):
+    """How much time code is worth before it runs: LLVM's levels of code generation."""
+
+    LITTLE = 0
+    """Registers are kept in memory between instructions."""
+    SOME = 1
+    """Registers are allocated with care, which takes twice as long."""
+    MUCH = 2
+    """Loops are simplified, and code is scheduled: three to four times as long."""
+
+
+def target_machine(effort: Effort = Effort.MUCH) -> llvm.TargetMachine:
     """The processor this process runs on; an execution engine owns the one it is given."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -19,29 +31,28 @@ def target_machine(optimise: bool = True) -> llvm.TargetMachine:
     features = features.replace("+prefer-256-bit", "-prefer-256-bit")
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2 if optimise else 0, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features, opt=int(effort), jit=True
     )
 
 
-def compile_object(text: str, optimise: bool = False) -> bytes:
+def compile_object(text: str, effort: Effort = Effort.LITTLE) -> bytes:
     """Simplify a module and emit it for this processor.
 
     Args:
         text: LLVM IR.
-        optimise: whether loops are simplified, registers are allocated and code is scheduled with
-            care, which takes three to four times as long.
+        effort: how good the code shall be.
 
     Returns:
         An object file; valid in any process on the same kind of processor.
     """
     with _LOCK:
-        machine = target_machine(optimise)
+        machine = target_machine(effort)
         module = llvm.parse_assembly(text)
         module.triple = llvm.get_default_triple()
         module.data_layout = str(machine.target_data)
         module.verify()
         builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
-        passes = builder.getModulePassManager() if optimise else _few_passes()
+        passes = builder.getModulePassManager() if effort is Effort.MUCH else _few_passes()
         passes.run(module, builder)
         return machine.emit_object(module)
 

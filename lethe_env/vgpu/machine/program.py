@@ -6,6 +6,7 @@ import ctypes
 import json
 import math
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from ..tracking.kernel import tracking_kernel
 from . import cohort, shared_code, tensor_code
 from .counts import tally
 from .granules import granule_bits
-from .independence import meets_only_in_memory
+from .independence import meets_only_in_memory, writes_blindly
 from .launch import (
     Argument,
     Memory,
@@ -25,17 +26,19 @@ from .launch import (
     cells_wanted,
     has_hidden_pointer,
     prepared,
+    reachable_windows,
     resident_blocks,
 )
 from .layout import Context
 from .lowering import variable_layout
-from .native import NativeCode, compile_object
+from .native import Effort, NativeCode, compile_object
 from .outcome import merge
 from .provenance import accessed_parameters
 from .refusals import REFUSALS
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
 from .speculation import run_apart, work_of_warp, worthwhile_threads
+from .tensor_work import tensor_type
 from .translation import translate_kernel, uses_fibers
 from .units import uses_units
 from .used_reads import Snapshot, keep_used, snapshot
@@ -45,6 +48,9 @@ from .worker import Worker
 __all__ = ["Finding", "LaunchReport", "Options", "Program", "build", "compile", "load", "translate"]
 
 _HEADER = struct.Struct("<I")
+_BARRIERS = ("bar", "barrier")
+_SHORT_CODE = 1 << 18
+"""Characters of LLVM IR below which better code costs less than a tenth of what Triton takes."""
 _MIRROR_ALIGN_BYTES = 1024
 """Of the shadow of shared memory in tracking kernels, which all accesses share."""
 
@@ -64,7 +70,9 @@ def _native(kernel: Kernel) -> bytes:
         known = {**known, **tensor_code.declarations()}
     translation = translate_kernel(kernel, known)
     sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
-    return _HEADER.pack(len(sites)) + sites + compile_object(translation.module.text())
+    text = translation.module.text()
+    effort = Effort.SOME if len(text) < _SHORT_CODE else Effort.LITTLE
+    return _HEADER.pack(len(sites)) + sites + compile_object(text, effort)
 
 
 def load(ptx: str, native: bytes) -> Program:
@@ -97,6 +105,8 @@ class Program:
         _, self.variables, _, self.static_shared_bytes = variable_layout(kernel)
         self.tally = tally(kernel, self.flow)
         """What each block of the kernel counts for."""
+        self.tensor_type = tensor_type(kernel)
+        """See `tensor_work.tensor_type`."""
         self.accessed = accessed_parameters(kernel)
         """Where its loads and stores may go."""
         self._tracking: dict[tuple[frozenset[int], int], Program] = {}
@@ -108,6 +118,8 @@ class Program:
         """Loops in which threads may wait for others."""
         self.uses_fibers = uses_fibers(kernel) or bool(self.polling.loops)
         """Whether warps need stacks of their own."""
+        self.has_barriers = self.uses_fibers or any(i.opcode[0] in _BARRIERS for i in kernel.body)
+        """Whether its blocks begin with barriers that nobody has reached."""
         self.copies = any(i.opcode[:2] == ("cp", "async") for i in kernel.body)
         """Whether warps copy to shared memory asynchronously."""
         self.calls = any(i.opcode[0] == "call" for i in kernel.body)
@@ -116,6 +128,9 @@ class Program:
             not self.polling.loops and self._is_watched() and meets_only_in_memory(kernel)
         )
         """Whether blocks may run on several threads; false once they have met."""
+        self._writes_blindly = writes_blindly(kernel)
+        self.idle: dict[tuple[int, bool, bool], list[Worker]] = defaultdict(list)
+        """Workers that no launch uses at the moment, by kind."""
         self._block_work = self.warps * work_of_warp(kernel, self.flow)
         shared_code.ensure_linked()
         self.uses_units = uses_units(kernel)
@@ -189,20 +204,23 @@ class Program:
         self, grid: Sequence[int], arguments: Sequence[Argument], memory: Memory, options: Options
     ) -> LaunchReport:
         cells = cells_wanted(self, arguments, memory.table) if options.races else {}
-        threads = 1
+        threads, saved = 1, frozenset(cells)
         if self._separable and options.races and not has_hidden_pointer(arguments):
+            if self._writes_blindly:
+                saved &= reachable_windows(self.accessed.loaded, arguments, memory.table)
             blocks = math.prod(grid)
             work = blocks * self._block_work
-            threads = worthwhile_threads(work, blocks, cells, memory.table, options.threads)
+            most = options.threads
+            threads = worthwhile_threads(work, blocks, cells, saved, memory.table, most)
         if threads > 1:
             with prepared(self, grid, arguments, memory, options, cells, threads) as launch:
-                report = run_apart(launch, cells)
+                report = run_apart(launch, cells, saved)
             if report is not None:
                 return report
             self._separable = False
         with prepared(self, grid, arguments, memory, options, cells) as launch:
             contexts = resident_blocks(launch) if self.polling.across_blocks else 1
-            workers = [Worker(launch, launch.shares[0]) for _ in range(contexts)]
+            workers = [Worker.of(launch, launch.shares[0]) for _ in range(contexts)]
             if self.polling.loops:
                 self._work_together(workers)
             else:

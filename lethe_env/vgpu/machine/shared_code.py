@@ -13,7 +13,7 @@ from ..ptx.parser import parse
 from . import clashes
 from .emit import Module
 from .lowering import WARP
-from .native import NativeCode, compile_object, define_symbol
+from .native import Effort, NativeCode, compile_object, define_symbol
 from .translation import translate_kernel
 
 _HEAD = re.compile(r"define internal (?P<result>[^@]+) @(?P<name>[^(]+)\((?P<parameters>.*)\) .*\{")
@@ -86,7 +86,7 @@ def declared(functions: Mapping[str, str]) -> Mapping[str, str]:
 
 def compile_shared() -> bytes:
     """The object that `link` takes."""
-    return compile_object(text(), optimise=True)
+    return compile_object(text(), Effort.MUCH)
 
 
 def link(object_bytes: bytes) -> None:

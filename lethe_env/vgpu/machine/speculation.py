@@ -3,14 +3,14 @@
 Each thread runs a part of the blocks, with cells of its own. If afterwards no two threads have met
 in memory, and nothing was found, then no thread can have noticed the others, and memory is as one
 thread would have left it. If not, memory is set back, and it is for one thread to run them all and
-to say what is wrong.
+to say what is wrong. What is stored but not loaded need not be set back: it is stored again.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 
@@ -37,8 +37,8 @@ _LEAST_BLOCKS = 4
 _MOST_CELL_BYTES = 1 << 29
 """Of all threads."""
 _MOST_SAVED_BYTES = 1 << 26
-_SAVED_BYTES_PER_WORK = 16
-"""Saving memory must not take longer than what threads save; derived in `worthwhile_threads`."""
+_WRITTEN_BYTES_PER_WORK = 16
+"""Care for memory must not take longer than what threads save; derived in `worthwhile_threads`."""
 
 
 def work_of_warp(kernel: Kernel, flow: Flow) -> int:
@@ -50,40 +50,53 @@ def work_of_warp(kernel: Kernel, flow: Flow) -> int:
     return total
 
 
-def worthwhile_threads(work: int, blocks: int, cells: Cells, table: np.ndarray, most: int) -> int:
+def worthwhile_threads(
+    work: int,
+    blocks: int,
+    cells: Cells,
+    saved: Set[int],
+    table: np.ndarray,
+    most: int,
+) -> int:
     """On how many threads the blocks of a launch should run.
 
-    An instruction of a warp takes some 10 ns, of which a second thread saves half. A byte that is
-    saved, and whose cells are compared afterwards, takes some 0.2 ns. With 16 bytes for each
-    instruction, more than half of what is saved is lost again.
+    An instruction of a warp takes some 10 ns, of which a second thread saves half. A byte that may
+    be written takes some 0.2 ns at most: it may have to be saved, and its cells are compared
+    afterwards. With 16 bytes for each instruction, more than half of what is saved is lost again.
 
     Args:
         work: instructions of all warps.
         blocks: of the grid.
         cells: see `launch.cells_wanted`.
+        saved: windows that would have to be saved.
         table: see `launch.Memory`.
         most: threads that there may be.
     """
-    saved_bytes = sum(int(table[window, 1]) for window in cells)
-    if work < _LEAST_WORK or saved_bytes > min(_MOST_SAVED_BYTES, _SAVED_BYTES_PER_WORK * work):
+    sizes = {window: int(table[window, 1]) for window in cells}
+    saved_bytes = sum(sizes[window] for window in saved)
+    written_bytes = sum(sizes.values())
+    too_much = saved_bytes > _MOST_SAVED_BYTES or written_bytes > _WRITTEN_BYTES_PER_WORK * work
+    if work < _LEAST_WORK or too_much:
         return 1
     cell_bytes = CELL_BYTES * sum(sum(counts) for counts in cells.values())
     by_cells = _MOST_CELL_BYTES // max(cell_bytes, 1)
     return max(1, min(most, blocks // _LEAST_BLOCKS, by_cells))
 
 
-def run_apart(launch: Launch, cells: Cells) -> LaunchReport | None:
+def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | None:
     """Run every share of a launch on a thread of its own.
 
     Args:
         launch: what to run.
         cells: see `launch.cells_wanted`.
+        saved: windows whose content matters if the launch is repeated.
 
     Returns:
-        The report; `None` if it takes one thread to tell what happens: memory is as it was.
+        The report; `None` if it takes one thread to tell what happens: what matters of memory is
+        as it was.
     """
-    with _saved(launch.table, list(cells)) as restore:
-        workers = [Worker(launch, share) for share in launch.shares]
+    with _saved(launch.table, sorted(saved)) as restore:
+        workers = [Worker.of(launch, share) for share in launch.shares]
         try:
             run_all([partial(launch.program.work, worker) for worker in workers])
             report = merge(launch, workers)

@@ -18,7 +18,7 @@ from . import (
     warpgroups,
 )
 from .emit import Module, Writer
-from .native import NativeCode, compile_object, define_symbol
+from .native import Effort, NativeCode, compile_object, define_symbol
 from .units import Kind, Operation
 from .values import Value, i64
 
@@ -93,7 +93,7 @@ def declarations() -> Mapping[str, str]:
 
 def compile_units() -> bytes:
     """The object that `link` takes."""
-    return compile_object(text(), optimise=True)
+    return compile_object(text(), Effort.MUCH)
 
 
 def link(object_bytes: bytes) -> None:

@@ -34,32 +34,44 @@ from .units import Units
 from .values import LANES
 
 _ALIGN_BYTES = 1024
+_MOST_KEPT_BYTES = 1 << 15
+"""Of shared memory: what takes more works longer than it takes to make a worker."""
 
 
 class Worker:
-    """Runs blocks of a launch in one thread; `context` is what the native code works with."""
+    """Runs blocks of a launch in one thread; `context` is what the native code works with.
+
+    What does not depend on the launch is kept for the next one, if that is no great deal.
+    """
 
     def __init__(self, launch: Launch, share: Share) -> None:
         self._kept: list[object] = []
         self._stacks: Stacks | None = None
         self.context = Context()
-        self._set_grid(launch, share)
-        self._set_memory(launch, share)
-        self._set_warps(launch)
+        self._make_memory(launch)
+        self._make_warps(launch)
+        self.begin(launch, share)
 
-    def _keep(self, array: np.ndarray | ctypes.Structure | ctypes.Array) -> int:
-        """Address of an array that lives as long as the worker."""
-        self._kept.append(array)
-        return array.ctypes.data if isinstance(array, np.ndarray) else ctypes.addressof(array)
+    @staticmethod
+    def of(launch: Launch, share: Share) -> Worker:
+        """A worker that an earlier launch has left, or a new one."""
+        try:
+            worker = launch.program.idle[_kind(launch)].pop()
+        except IndexError:
+            return Worker(launch, share)
+        worker.begin(launch, share)
+        return worker
 
-    def _set_grid(self, launch: Launch, share: Share) -> None:
-        context, options = self.context, launch.options
+    def begin(self, launch: Launch, share: Share) -> None:
+        """Forget the last launch, and prepare for this one."""
+        context, options, program = self.context, launch.options, launch.program
+        self._launch, self._share = launch, share
         context.grid_x, context.grid_y, context.grid_z = launch.grid
-        context.parameters = self._keep(np.frombuffer(launch.parameters, np.uint8))
+        self._parameters = np.frombuffer(launch.parameters, np.uint8)
+        context.parameters = _address(self._parameters)
         context.blocks = launch.blocks
-        context.order = self._keep(share.order)
-        context.order_count = len(share.order)
-        context.next_block = self._keep(share.next_block)
+        context.order, context.order_count = _address(share.order), len(share.order)
+        context.next_block = _address(share.next_block)
         context.options = (
             CHECK_RACES * options.races
             | CHECK_DEFINED * options.definedness
@@ -68,21 +80,46 @@ class Worker:
             | EARLY * options.early
             | ALONE * (len(launch.shares) == 1)
         )
-
-    def _set_memory(self, launch: Launch, share: Share) -> None:
-        context = self.context
-        context.table = self._keep(launch.table)
-        context.table_size = len(launch.table)
-        context.shadows = self._keep(share.shadows)
-        context.sectors = self._keep(share.sectors)
+        context.table, context.table_size = _address(launch.table), len(launch.table)
+        context.shadows, context.sectors = _address(share.shadows), _address(share.sectors)
         context.mark_base = launch.mark_base
-        context.released = self._keep(launch.released)
+        context.released = _address(launch.released)
+        if launch.variables:
+            ctypes.memmove(context.variables.host, launch.variables, len(launch.variables))
+        if program.uses_fibers:
+            self._stacks = borrow(program.warps)
+            self._tops = np.array(self._stacks.tops, np.uint64)
+            context.stack_tops = _address(self._tops)
+
+    def close(self) -> None:
+        """Give back what the next launch can use."""
+        if self._stacks is not None:
+            give_back(self._stacks)
+            self._stacks = None
+        kind, program = _kind(self._launch), self._launch.program
+        if self.context.stop or program.uses_units or program.polling.loops:
+            return
+        if self._launch.shared_bytes > _MOST_KEPT_BYTES:
+            return
+        self.context.record_count = self.context.message_count = 0
+        ctypes.memset(self.context.sites, 0, self._sites_bytes)
+        ctypes.memset(self.context.counters, 0, ctypes.sizeof(Counters))
+        self.executions.fill(0)
+        del self._launch, self._share
+        program.idle[kind].append(self)
+
+    def _keep(self, array: np.ndarray | ctypes.Structure | ctypes.Array) -> int:
+        """Address of an array that lives as long as the worker."""
+        self._kept.append(array)
+        return _address(array) if isinstance(array, np.ndarray) else ctypes.addressof(array)
+
+    def _make_memory(self, launch: Launch) -> None:
+        context = self.context
         context.granule_bits = launch.program.granule_bits["global"]
         context.shared_granule_bits = launch.program.granule_bits["shared"]
-        variables = np.frombuffer(launch.variables or b"\0", np.uint8).copy()
         context.variables.base = VARIABLES_WINDOW << WINDOW_BITS
         context.variables.size = len(launch.variables)
-        context.variables.host = self._keep(variables)
+        context.variables.host = self._keep(np.zeros(len(launch.variables) + 1, np.uint8))
         shared = np.zeros(launch.shared_bytes + 2 * _ALIGN_BYTES, np.uint8)
         window = context.shared_window
         window.size = launch.shared_bytes
@@ -93,10 +130,11 @@ class Worker:
             cells = (launch.shared_bytes >> context.shared_granule_bits) + LANES
             window.shadow = self._keep(np.zeros(cells, np.uint64))
 
-    def _set_warps(self, launch: Launch) -> None:
+    def _make_warps(self, launch: Launch) -> None:
         context, program = self.context, launch.program
         sites = len(program.sites)
         context.warps = program.warps
+        self._sites_bytes = ctypes.sizeof(Site) * max(sites, 1)
         context.sites = self._keep((Site * max(sites, 1))())
         self.records = (Record * (len(FINDING_KINDS) * sites + 1))()
         context.records = self._keep(self.records)
@@ -107,18 +145,19 @@ class Worker:
         if program.copies:
             for fiber in fibers:
                 fiber.copies = self._keep((Copy * QUEUE)())
-        context.barriers = self._keep((Barrier * BARRIERS)())
+        context.barriers = self._keep((Barrier * BARRIERS)()) if program.has_barriers else None
         self.executions = np.zeros(len(program.kernel.body) + 1, np.uint64)
         context.executions = self._keep(self.executions)
         context.messages = self._keep((Message * MESSAGES)()) if program.calls else None
         self.counters = Counters()
         context.counters = self._keep(self.counters)
-        if program.uses_fibers:
-            self._stacks = borrow(program.warps)
-            context.stack_tops = self._keep(np.array(self._stacks.tops, np.uint64))
 
-    def close(self) -> None:
-        """Give back what the next launch can use."""
-        if self._stacks is not None:
-            give_back(self._stacks)
-            self._stacks = None
+
+def _kind(launch: Launch) -> tuple[int, bool, bool]:
+    """What workers of one program must have in common to stand in for each other."""
+    return launch.shared_bytes, launch.options.definedness, launch.options.barriers
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -123,6 +123,55 @@ mul.lo.s32 %r3, %r3, {4 * vector};
         assert counts["bank_conflicts"] == expected
 
 
+def test_bank_conflicts_of_an_instruction_that_changes_its_pattern(machine):
+    """Every block has a row of words; some differ by their place, or by who is active, only."""
+    body = """mov.u32 %r2, %ctaid.x; mul.wide.u32 %d3, %r2, 128; add.s64 %d3, %d3, %d1;
+    add.s64 %d3, %d3, %d21; ld.global.b32 %r3, [%d3]; setp.ge.s32 %p1, %r3, 0;
+    and.b32 %r4, %r3, 1023; shl.b32 %r4, %r4, 2; @%p1 st.shared.b32 [%r4], %r1;"""
+    lanes = torch.arange(32, dtype=torch.int32)
+    triple, double = 3 * lanes, 2 * lanes
+    few = torch.where(lanes < 9, double, double | -(2**31))
+    rows = [double, triple, double, double + 5, few, double, few + 1, 31 * lanes]
+    expected = sum(_extra_passes((row & 1023).tolist(), (row >= 0).tolist(), 32) for row in rows)
+    counts = machine.assembled(body, torch.stack(rows), grid=(len(rows),)).counts
+    assert counts["bank_conflicts"] == expected
+
+
+def test_a_launch_knows_nothing_of_the_last_one(machine):
+    """Neither what was found and counted, nor what shared memory held."""
+    x, o = torch.zeros(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+    body = """add.s64 %d3, %d1, %d21; ld.global.b32 %r2, [%d3]; shl.b32 %r4, %r1, 2;
+    xor.b32 %r4, %r4, 8; setp.eq.s32 %p1, %r2, 0; @%p1 st.shared.b32 [%r4], %r1;
+    ld.shared.b32 %r5, [%r4]; add.s64 %d4, %d2, %d21; st.global.b32 [%d4], %r5;"""
+    outcomes = []
+    for missing in (0, 3, 0, 3, 32):
+        x[:] = torch.arange(32) < missing
+        report = machine.assembled(body, x, o)
+        told = [(finding.kind, finding.lanes) for finding in report.findings]
+        assert told == ([("uninitialised_read", missing)] if missing else [])
+        assert o.tolist() == [-1] * missing + list(range(missing, 32))
+        outcomes.append(dict(report.counts))
+    assert outcomes[0] == outcomes[2]
+    assert outcomes[1] == outcomes[3]
+
+
+@pytest.mark.parametrize(("barrier", "found"), [("bar.sync 0;", []), ("", ["barrier"])])
+def test_epochs_begin_again_before_their_numbers_run_out(machine, assembler, barrier, found):
+    body = f"""shl.b32 %r3, %r1, 2; st.shared.b32 [%r3], %r1; {barrier} xor.b32 %r3, %r3, 128;
+    setp.lt.u32 %p1, %r1, 32; @!%p1 st.shared.b32 [%r3], 7;"""
+    program = compile_ptx(assembler(body, 1, 64))
+    x = torch.zeros(1, dtype=torch.int32)
+    epochs = []
+    for start in (None, (1 << 24) - 1, 1 << 24):
+        for worker in [w for workers in program.idle.values() for w in workers]:
+            worker.context.epoch = start
+        report = machine.run(program, [3], x, shared_bytes=256)
+        assert [finding.kind for finding in report.findings] == found
+        ((worker,),) = program.idle.values()
+        epochs.append(worker.context.epoch)
+    assert epochs[2] < epochs[0] + 3 < 20
+
+
 def test_strided_loads_touch_a_sector_each(machine):
     x = torch.zeros(1024, dtype=torch.int32)
     body = "mul.lo.s64 %d3, %d20, 128; add.s64 %d3, %d1, %d3; ld.global.b32 %r2, [%d3];"

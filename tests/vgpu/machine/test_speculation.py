@@ -7,7 +7,7 @@ import torch
 
 from lethe_env.vgpu.machine import program as programs
 from lethe_env.vgpu.machine import speculation
-from lethe_env.vgpu.machine.independence import meets_only_in_memory
+from lethe_env.vgpu.machine.independence import meets_only_in_memory, writes_blindly
 from lethe_env.vgpu.ptx.parser import parse
 
 BLOCKS = 16
@@ -20,7 +20,7 @@ def _eager_threads(monkeypatch):
     """Small launches are worth threads, too, and what happened on them is kept."""
     monkeypatch.setattr(speculation, "_LEAST_WORK", 1)
     monkeypatch.setattr(speculation, "_LEAST_BLOCKS", 1)
-    monkeypatch.setattr(speculation, "_SAVED_BYTES_PER_WORK", 1 << 20)
+    monkeypatch.setattr(speculation, "_WRITTEN_BYTES_PER_WORK", 1 << 20)
 
 
 @pytest.fixture
@@ -156,10 +156,46 @@ def test_threads_are_not_woken_for_little_or_where_saving_takes_longer(monkeypat
     table = torch.zeros(3, 4, dtype=torch.int64).numpy()
     table[:, 1] = 1 << 20
     cells = {1: ((1 << 18) + 32, (1 << 15) + 32)}
-    count = speculation.worthwhile_threads
-    assert count(1 << 20, 1000, cells, table, 4) == 4
-    assert count(1 << 10, 1000, cells, table, 4) == 1
-    assert count(1 << 20, 8, cells, table, 4) == 2
-    assert count(1 << 20, 1000, cells, table, 1) == 1
+    count, saved = speculation.worthwhile_threads, frozenset(cells)
+    assert count(1 << 20, 1000, cells, saved, table, 4) == 4
+    assert count(1 << 10, 1000, cells, saved, table, 4) == 1
+    assert count(1 << 20, 8, cells, saved, table, 4) == 2
+    assert count(1 << 20, 1000, cells, saved, table, 1) == 1
     table[:, 1] = 1 << 25
-    assert count(1 << 18, 1000, cells, table, 4) == 1
+    assert count(1 << 18, 1000, cells, saved, table, 4) == 1
+    table[:, 1] = 1 << 27
+    assert count(1 << 24, 1000, cells, saved, table, 4) == 1
+    monkeypatch.setattr(speculation, "_MOST_CELL_BYTES", 1 << 31)
+    assert count(1 << 24, 1000, cells, frozenset(), table, 4) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ("st.global.b32 [%d1], %r1;", True),
+        ("atom.shared.exch.b32 %r2, [%r1], %r1; st.global.b32 [%d1], %r2;", True),
+        ("red.global.add.u32 [%d1], %r1;", False),
+        ("atom.add.u32 %r2, [%d1], %r1;", False),
+        ("st.global.b32 [%d1], %r1; trap;", False),
+    ],
+)
+def test_which_kernels_do_not_care_what_they_overwrite(assembler, body, answer):
+    assert writes_blindly(parse(assembler(body, 2))) is answer
+
+
+@pytest.mark.parametrize(("body", "saved"), [
+    (f"{BLOCK}{OWN} ld.global.b32 %r3, [%d4+128]; st.global.b32 [%d4], %r2;", [1]),
+    (f"ld.global.b32 %r3, [%d2]; {BLOCK}{OWN} st.global.b32 [%d1], %r3;", [0]),
+    ("red.global.add.u32 [%d1], 3; ld.global.b32 %r3, [%d1];", [1]),
+])  # fmt: skip
+def test_only_what_is_loaded_is_saved(machine, assembler, monkeypatch, body, saved):
+    """What is repeated writes the rest anew: with `DEPENDENT` kernels, too, memory is the same."""
+    counts, keep = [], speculation._saved
+
+    def count(table, windows):
+        counts.append(len(windows))
+        return keep(table, windows)
+
+    monkeypatch.setattr(speculation, "_saved", count)
+    run(machine, assembler, body, 3)
+    assert counts == saved
