@@ -67,7 +67,7 @@ class Compiled:
     ptx: str
     cubin: bytes
     parameters: tuple[tuple[str, Any], ...]
-    """Names of what the host function takes, and what each was compiled with."""
+    """Names of what the host function takes, and what each was compiled with; no constants."""
 
 
 def compile_host(function: Callable[..., None], *arguments: Any) -> Compiled:
@@ -76,15 +76,14 @@ def compile_host(function: Callable[..., None], *arguments: Any) -> Compiled:
     No GPU and no driver is needed. Lines of the kernel's source are kept, for findings.
 
     Args:
-        function: decorated with `cute.jit`.
-        arguments: a `placeholder` for each tensor, and a number of the DSL (`cutlass.Int32(1)`) for
-            each other argument.
+        function: decorated with `cute.jit`, or an object whose `__call__` is.
+        arguments: a `placeholder` for each tensor, a number of the DSL (`cutlass.Int32(1)`) for
+            each number, and the value of each `cutlass.Constexpr`.
 
     Raises:
         ModuleNotFoundError: the DSL is not installed.
     """
     cute = load()
-    names = inspect.signature(function).parameters
     with tempfile.TemporaryDirectory(prefix="lethe-cute-") as folder:
         options = (
             f"--gpu-arch {ARCHITECTURE} --generate-line-info --keep-ptx --keep-cubin "
@@ -92,4 +91,9 @@ def compile_host(function: Callable[..., None], *arguments: Any) -> Compiled:
         )
         host = cute.compile(function, *arguments, options=options)
         ptx, cubin = host.__ptx__, host.__cubin__
-    return Compiled(host, ptx, cubin, tuple(zip(names, arguments, strict=True)))
+    given = inspect.signature(function).bind(*arguments)
+    given.apply_defaults()
+    passed = host.execution_args.signature.parameters
+    return Compiled(
+        host, ptx, cubin, tuple((n, v) for n, v in given.arguments.items() if n in passed)
+    )

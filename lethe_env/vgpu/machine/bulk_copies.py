@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..ptx.constants import possible_values
 from ..ptx.model import Address, Instruction, Vector
 from .dispatch import push, submit
 from .groups import close_group, wait_for_groups
@@ -15,6 +16,9 @@ from .tile_reductions import OPERATIONS
 from .units import Kind, Operation
 
 _HINTS = frozenset(("tile", "L2::cache_hint"))
+_MULTICAST = "multicast::cluster"
+_ONLY_BLOCK = frozenset((1,))
+"""Of the values of a mask of the cluster's blocks: clusters are refused, so there is one."""
 _RANK = re.compile(r"([1-5])d")
 
 
@@ -27,7 +31,8 @@ def lower_bulk(lowering: Lowering, instruction: Instruction) -> None:
             wait_for_groups(lowering, instruction, "bulk_group")
         case ("async", "bulk", "tensor", rank, "shared::cta" | "shared::cluster", "global",
               *rest):  # fmt: skip
-            _check(lowering, instruction, rank, rest, "mbarrier::complete_tx::bytes")
+            others = [part for part in rest if part != _MULTICAST]
+            _check(lowering, instruction, rank, others, "mbarrier::complete_tx::bytes")
             _lower_load(lowering, instruction)
         case ("async", "bulk", "tensor", rank, "global", "shared::cta", *rest):
             _check(lowering, instruction, rank, rest, "bulk_group")
@@ -49,9 +54,13 @@ def _check(
 
 
 def _lower_load(lowering: Lowering, instruction: Instruction) -> None:
-    target, source, barrier, *_ = take_operands(instruction, 3, more=True)
+    target, source, barrier, *more = take_operands(instruction, 3, more=True)
     if not isinstance(target, Address) or not isinstance(barrier, Address):
         raise lowering.unsupported(instruction, "its operands")
+    if _MULTICAST in instruction.opcode:
+        masks = possible_values(lowering.kernel, more[0]) if more else frozenset()
+        if masks != _ONLY_BLOCK:
+            raise lowering.unsupported(instruction, "blocks of a cluster that it names")
     _hand_over(lowering, instruction, Kind.LOAD, source, target, barrier)
 
 

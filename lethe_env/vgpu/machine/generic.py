@@ -21,7 +21,7 @@ def lower_address_conversion(lowering: Lowering, instruction: Instruction) -> No
     target, source = take_operands(instruction, 2)
     registers, writer = lowering.registers, lowering.writer
     _, *direction, space, type_ = instruction.opcode
-    space = space.removesuffix("::cta")
+    space = _of_the_block(space)
     if (direction, space, type_) == ([], "param", "u64"):
         value = writer.add(registers.read(source, "i64"), PARAMETER_WINDOW << WINDOW_BITS)
         registers.write(target, value, registers.guard(instruction))
@@ -39,7 +39,7 @@ def lower_space_test(lowering: Lowering, instruction: Instruction) -> None:
     """Write `isspacep`."""
     target, source = take_operands(instruction, 2)
     registers, writer = lowering.registers, lowering.writer
-    space = instruction.opcode[-1].removesuffix("::cta")
+    space = _of_the_block(instruction.opcode[-1])
     if len(instruction.opcode) != 2 or space not in ("global", *_WINDOWS):
         raise lowering.unsupported(instruction)
     address = registers.read(source, "i64")
@@ -49,6 +49,11 @@ def lower_space_test(lowering: Lowering, instruction: Instruction) -> None:
     else:
         result = inside[space]
     registers.write(target, result, registers.guard(instruction))
+
+
+def _of_the_block(space: str) -> str:
+    """A cluster is one block here, so its shared memory is the block's."""
+    return "shared" if space in ("shared::cta", "shared::cluster") else space
 
 
 def each_space(

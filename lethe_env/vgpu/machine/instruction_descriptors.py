@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product, starmap
 
-from ..ptx.model import Immediate, Instruction, Kernel, Operand, Register
+from ..ptx.constants import possible_values
+from ..ptx.model import Instruction, Kernel
 
 _FORMATS: Mapping[str, Mapping[int, str]] = {
     "kind::f16": {0: "f16", 1: "bf16"},
@@ -37,7 +36,7 @@ class Shape:
 
 def shape_of(kernel: Kernel, instruction: Instruction) -> Shape | None:
     """What a product's instruction descriptor says, if that is known and implemented."""
-    values = _constants(kernel, instruction.operands[3])
+    values = possible_values(kernel, instruction.operands[3])
     formats = _FORMATS.get(instruction.opcode[3], {})
     kinds = {value & ~(NEGATE_LEFT | NEGATE_RIGHT) for value in values}
     if len(kinds) != 1:
@@ -54,31 +53,3 @@ def shape_of(kernel: Kernel, instruction: Instruction) -> Shape | None:
     if others or field(4, 2) != _F32_RESULT or left is None or right is None or not fits:
         return None
     return Shape(left, right, bool(field(15, 1)), bool(field(16, 1)), rows, columns)
-
-
-_COMBINATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-}
-
-
-def _constants(kernel: Kernel, operand: Operand) -> frozenset[int]:
-    """The values that an operand can have; none if that cannot be told."""
-    if isinstance(operand, Immediate):
-        return frozenset((operand.value,))
-    if not isinstance(operand, Register):
-        return frozenset()
-    found = [i for i in kernel.body if i.operands and i.operands[0] == operand]
-    match found:
-        case [Instruction(opcode=("mov", _), operands=(_, source), predicate=None)]:
-            return _constants(kernel, source)
-        case [Instruction(opcode=("selp", _), operands=(_, *choices, _), predicate=None)]:
-            first, second = (_constants(kernel, choice) for choice in choices)
-            return first | second if first and second else frozenset()
-        case [Instruction(opcode=(name, _), operands=(_, left, right), predicate=None)] if (
-            name in _COMBINATIONS
-        ):
-            sides = (_constants(kernel, left), _constants(kernel, right))
-            return frozenset(starmap(_COMBINATIONS[name], product(*sides)))
-    return frozenset()

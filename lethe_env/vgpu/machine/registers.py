@@ -258,6 +258,8 @@ def _special_registers(
         "%warpid": warp,
         "%nwarpid": constant("i32", -(-kernel.threads // LANES)),
         "%smid": zero,
+        "%cluster_ctarank": zero,
+        "%cluster_nctarank": one,
         "%lanemask_eq": constants("i32", [1 << lane for lane in range(LANES)]),
         "%lanemask_lt": constants("i32", [(1 << lane) - 1 for lane in range(LANES)]),
         "%lanemask_le": constants("i32", [(2 << lane) - 1 for lane in range(LANES)]),
@@ -267,4 +269,9 @@ def _special_registers(
     for axis in "xyz":
         specials[f"%ctaid.{axis}"] = writer.read(context, Context, f"block_{axis}")
         specials[f"%nctaid.{axis}"] = writer.read(context, Context, f"grid_{axis}")
+        # Clusters are refused, so every block is one of its own.
+        specials[f"%clusterid.{axis}"] = specials[f"%ctaid.{axis}"]
+        specials[f"%nclusterid.{axis}"] = specials[f"%nctaid.{axis}"]
+        specials[f"%cluster_ctaid.{axis}"] = zero
+        specials[f"%cluster_nctaid.{axis}"] = one
     return specials

@@ -13,6 +13,7 @@ from .emit import Module, Writer
 from .layout import Context, Fiber
 from .lowering import Lowering, take_operands
 from .memory_ops import address_of
+from .tensor_fragments import FRAGMENTS, gather, scatter
 from .units import (
     ROW_BLOCK,
     TENSOR_COLUMNS,
@@ -55,7 +56,8 @@ def lower_access(lowering: Lowering, instruction: Instruction) -> None:
     if amount is None or not isinstance(place, Address) or not isinstance(offset, Immediate):
         raise lowering.unsupported(instruction, "its operands")
     registers = items.items if isinstance(items, Vector) else (items,)
-    if len(registers) != int(amount[1]):
+    fragment = FRAGMENTS.get(shape)
+    if len(registers) != int(amount[1]) * (fragment.registers if fragment else 1):
         raise lowering.unsupported(instruction, f"{len(registers)} registers")
     (_load if loads else _store)(lowering, instruction, place, registers, offset.value, shape)
 
@@ -63,22 +65,37 @@ def lower_access(lowering: Lowering, instruction: Instruction) -> None:
 def _load(lowering: Lowering, instruction: Instruction, place: Address,
           items: Sequence[Operand], offset: int, shape: str) -> None:  # fmt: skip
     registers, writer = lowering.registers, lowering.writer
-    buffer = writer.slot(f"[{len(items) * LANES} x i32]", 64)
-    _move(lowering, instruction, place, buffer, len(items), offset, shape, loads=True)
+    columns = _columns(shape, len(items))
+    buffer = writer.slot(f"[{columns * LANES} x i32]", 64)
+    _move(lowering, instruction, place, buffer, columns, offset, shape, loads=True)
     guard = registers.guard(instruction)
-    for index, item in enumerate(items):
-        value = writer.load(vector("i32"), writer.item(buffer, vector("i32"), index), 64)
+    if shape in FRAGMENTS:
+        values = gather(writer, FRAGMENTS[shape], buffer, len(items))
+    else:
+        places = [writer.item(buffer, vector("i32"), index) for index in range(columns)]
+        values = [writer.load(vector("i32"), own, 64) for own in places]
+    for item, value in zip(items, values, strict=True):
         registers.write(item, value, guard)
 
 
 def _store(lowering: Lowering, instruction: Instruction, place: Address,
            items: Sequence[Operand], offset: int, shape: str) -> None:  # fmt: skip
     registers, writer = lowering.registers, lowering.writer
-    buffer = writer.slot(f"[{len(items) * LANES} x i32]", 64)
-    for index, item in enumerate(items):
-        value = registers.read(item, "i32", lanes=True)
-        writer.store(value, writer.item(buffer, vector("i32"), index), 64)
-    _move(lowering, instruction, place, buffer, len(items), offset, shape, loads=False)
+    columns = _columns(shape, len(items))
+    buffer = writer.slot(f"[{columns * LANES} x i32]", 64)
+    values = [registers.read(item, "i32", lanes=True) for item in items]
+    if shape in FRAGMENTS:
+        scatter(writer, FRAGMENTS[shape], buffer, values)
+    else:
+        for index, value in enumerate(values):
+            writer.store(value, writer.item(buffer, vector("i32"), index), 64)
+    _move(lowering, instruction, place, buffer, columns, offset, shape, loads=False)
+
+
+def _columns(shape: str, registers: int) -> int:
+    """How many columns so many registers of a warp fill."""
+    fragment = FRAGMENTS.get(shape)
+    return registers // fragment.registers * fragment.columns if fragment else registers
 
 
 def _move(lowering: Lowering, instruction: Instruction, place: Address, buffer: Value,
@@ -92,7 +109,8 @@ def _move(lowering: Lowering, instruction: Instruction, place: Address, buffer: 
         upper = writer.add(upper, writer.shift_left(lanes, 16))
         name = _mover(lowering.module, loads)
         site = lowering.site(instruction)
-        for half, part in enumerate((address, upper)):
+        parts = (address,) if shape in FRAGMENTS else (address, upper)
+        for half, part in enumerate(parts):
             own = writer.at(buffer, 4 * ROW_BLOCK * half)
             writer.call("void", name, lowering.context, part, own, i64(count), site)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ..ptx.model import Instruction
 from .lowering import Lowering
 from .tensor_allocation import lower_alloc, lower_dealloc, lower_relinquish
+from .tensor_fragments import FRAGMENTS
 from .tensor_memory import lower_access, lower_store_wait
 from .tensor_products import lower_commit, lower_tensor_product
 
-_SHAPES = ("32x32b", "16x32bx2")
+_SHAPES = ("32x32b", "16x32bx2", *FRAGMENTS)
 _HINTS = ([], ["collector::a::discard"])
 """Whether the left factor is kept for later products, which no result shows."""
 _KINDS = ("kind::f16", "kind::tf32", "kind::f8f6f4")

@@ -30,6 +30,19 @@ def add(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, count: cutlass.Int32):
     add_kernel(a, b, out, count).launch(grid=(blocks, 1, 1), block=(THREADS, 1, 1))
 
 
+class Scale:
+    """A host function that is an object, with a constant that is compiled in."""
+
+    @cute.jit
+    def __call__(self, a: cute.Tensor, factor: cutlass.Constexpr, out: cute.Tensor):
+        self.kernel(a, factor, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+
+    @cute.kernel
+    def kernel(self, a: cute.Tensor, factor: cutlass.Constexpr, out: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        out[thread] = a[thread] * factor
+
+
 TILE = (128, 64, 64)
 """Rows, columns and depth of the product."""
 

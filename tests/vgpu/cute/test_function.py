@@ -73,6 +73,18 @@ def test_an_access_out_of_bounds_is_found_with_its_line_and_argument(add):
         assert "a[i] + b[i]" in source.read().splitlines()[finding.line - 1]
 
 
+def test_a_constant_is_compiled_in_and_not_passed(dsl):
+    from .kernels import THREADS, Scale
+
+    vector = placeholder("Float32", None)
+    scale = VirtualFunction(compile_host(Scale(), vector, 3.0, vector))
+    a, out = torch.randn(THREADS), torch.zeros(THREADS)
+    scale(a, out)
+    assert torch.equal(out, 3 * a)
+    with pytest.raises(ValueError, match="2 arguments are expected, 3 were given"):
+        scale(a, 3.0, out)
+
+
 def test_a_product_by_tiles_and_tensor_memory(product):
     left, right = factors()
     out = torch.full((256, 64), torch.nan)

@@ -44,14 +44,16 @@ def test_generic_atomics_reach_both_memories(machine):
     assert torch.equal(old, torch.where(LANES % 2 == 0, LANES, LANES + 14))
 
 
-def test_spaces_are_told_apart_and_converted_back(machine):
+@pytest.mark.parametrize("of", ["", "::cta", "::cluster"])
+def test_spaces_are_told_apart_and_converted_back(machine, of):
+    """Every block is a cluster of its own."""
     out = zeros(4, 32)
     tests = "".join(
         f"""isspacep.{space} %p2, %d5; selp.b32 %r3, 1, 0, %p2;
         add.s64 %d6, %d2, %d21; st.global.b32 [%d6+{128 * k}], %r3;"""
-        for k, space in enumerate(("global", "shared", "local"))
+        for k, space in enumerate(("global", f"shared{of}", "local"))
     )
-    back = "cvta.to.shared.u64 %d7, %d4; cvt.u32.u64 %r4, %d7; st.global.b32 [%d6+384], %r4;"
+    back = f"cvta.to.shared{of}.u64 %d7, %d4; cvt.u32.u64 %r4, %d7; st.global.b32 [%d6+384], %r4;"
     assert machine.assembled(MIXED + tests + back, zeros(32), out).findings == ()
     even = (LANES % 2 == 0).int()
     assert torch.equal(out, torch.stack([even, 1 - even, 0 * even, 64 + 4 * LANES]))

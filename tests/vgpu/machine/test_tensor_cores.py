@@ -1,5 +1,6 @@
 """`wgmma` and `tcgen05` bit by bit: descriptors, fragments, tensor memory."""
 
+import itertools
 import re
 
 import numpy as np
@@ -352,3 +353,83 @@ def test_halves_of_a_load_lie_apart(machine):
     assert torch.equal(out[0], torch.cat([low, low + 100]).int())
     assert torch.equal(out[1], torch.cat([low + 16, low + 116]).int())
     assert report.findings == ()
+
+
+FRAGMENTS = {
+    # Columns and registers of one repetition; 32-bit elements of row 0, then of row 8.
+    "16x64b": (2, [["t0.0", "t2.0"], ["t1.0", "t3.0"]]),
+    "16x128b": (4, [[f"t{t}.0" for t in range(4)], [f"t{t}.1" for t in range(4)]]),
+    "16x256b": (8, [[f"t{t}.{2 * h + p}" for t in range(4) for p in range(2)] for h in range(2)]),
+}
+"""As the PTX manual draws them; a row further, threads are four further."""
+
+
+def spread(shape, tile):
+    """The registers `[register, thread]` of a warp that hold a tile `[16, columns]`."""
+    width, halves = FRAGMENTS[shape]
+    blocks = tile.reshape(16, -1, width)
+    names = sorted({name.split(".")[1] for half in halves for name in half})
+    found = torch.zeros(blocks.shape[1], len(names), 32, dtype=tile.dtype)
+    for (half, row), at in itertools.product(itertools.product(range(2), range(8)), range(width)):
+        thread, register = halves[half][at][1:].split(".")
+        found[:, int(register), int(thread) + 4 * row] = blocks[8 * half + row, :, at]
+    return found.flatten(0, 1)
+
+
+def fragment_body(load, store, registers, lane):
+    """Store registers that number themselves in one shape, load them in another."""
+    numbered = "\n".join(f"add.s32 %r{2 + k}, %r1, {32 * k};" for k in range(8))
+    taken = [f"%r{20 + k}" for k in range(registers)]
+    kept = "\n".join(f"st.global.b32 [%d3+{128 * k}], {r};" for k, r in enumerate(taken))
+    given = ", ".join(f"%r{2 + k}" for k in range(8))
+    return f"""
+    mov.b32 %r14, 0;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r14], 32;
+    ld.shared.b32 %r10, [%r14];
+    add.s32 %r11, %r10, {lane << 16};
+    {numbered}
+    tcgen05.st.sync.aligned.{store} [%r1{int(store[0] == "1")}], {{{given}}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.{load} {{{", ".join(taken)}}}, [%r1{int(load[0] == "1")}];
+    tcgen05.wait::ld.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 32;
+    add.s64 %d3, %d1, %d21;
+    {kept}
+    """
+
+
+NUMBERED = torch.arange(256, dtype=torch.int32).reshape(8, 32)
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+@pytest.mark.parametrize("shape", FRAGMENTS)
+def test_a_tile_is_spread_over_a_warp(machine, shape, lane):
+    registers = 8 * 16 // 32
+    repetitions = 8 // FRAGMENTS[shape][0]
+    out = torch.zeros(registers, 32, dtype=torch.int32)
+    load = f"{shape}.x{repetitions}.b32"
+    body = fragment_body(load, "32x32b.x8.b32", registers, lane)
+    assert machine.assembled(body, out).findings == ()
+    assert torch.equal(out, spread(shape, NUMBERED.T[lane : lane + 16]))
+
+
+@pytest.mark.parametrize("shape", FRAGMENTS)
+def test_what_a_warp_holds_becomes_a_tile(machine, shape):
+    width = FRAGMENTS[shape][0]
+    columns = 16
+    store = f"{shape}.x{columns // width}.b32"
+    out = torch.zeros(columns, 32, dtype=torch.int32)
+    body = fragment_body("16x32bx2.x8.b32", store, 8, 0).replace(
+        "[%r11];\n    tcgen05.wait::ld", "[%r10], 8;\n    tcgen05.wait::ld"
+    )
+    assert machine.assembled(body, out).findings == ()
+    tile = torch.cat([out[:8, :16], out[:8, 16:]]).T
+    assert torch.equal(spread(shape, tile), NUMBERED)
+
+
+def test_lanes_of_a_tile_that_nobody_stored(machine):
+    body = fragment_body("16x256b.x1.b32", "16x128b.x4.b32", 4, 0)
+    body = body.replace("[%r11];\n    tcgen05.wait::ld", "[%r12];\n    tcgen05.wait::ld")
+    body = body.replace("tcgen05.wait::st", "add.s32 %r12, %r11, 1048576;\n    tcgen05.wait::st")
+    (finding,) = machine.assembled(body, torch.zeros(4, 32, dtype=torch.int32)).findings
+    assert finding.kind == "uninitialised_read"

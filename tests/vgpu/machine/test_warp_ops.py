@@ -100,11 +100,24 @@ def test_elect_picks_one_lane(machine):
         ("%lanemask_lt", [(1 << k % 32) - 1 for k in range(64)]),
         ("%lanemask_ge", [(-1 << k % 32) & 0xFFFFFFFF for k in range(64)]),
         ("%lanemask_gt", [(-2 << k % 32) & 0xFFFFFFFF for k in range(64)]),
+        ("%cluster_ctarank", [0] * 64),
+        ("%cluster_nctarank", [1] * 64),
+        ("%cluster_ctaid.x", [0] * 64),
+        ("%cluster_nctaid.y", [1] * 64),
     ],
 )
 def test_special_registers(machine, register, expected):
     body = f"mov.u32 %r5, {register};" + STORE.format(register="%r5")
     assert run(machine, body, lanes=64) == expected
+
+
+def test_every_block_is_a_cluster_of_its_own(machine):
+    out = torch.zeros(2, 3, dtype=torch.int32)
+    body = """mov.u32 %r2, %ctaid.x; mul.wide.u32 %d4, %r2, 8; add.s64 %d5, %d1, %d4;
+    mov.u32 %r3, %clusterid.x; mov.u32 %r4, %nclusterid.x; setp.eq.u32 %p1, %r1, 0;
+    @%p1 st.global.b32 [%d5], %r3; @%p1 st.global.b32 [%d5+4], %r4;"""
+    assert machine.assembled(body, out, grid=(3,)).findings == ()
+    assert out.flatten().tolist() == [0, 3, 1, 3, 2, 3]
 
 
 def test_match(machine):
