@@ -34,6 +34,9 @@ def lower_bulk(lowering: Lowering, instruction: Instruction) -> None:
             others = [part for part in rest if part != _MULTICAST]
             _check(lowering, instruction, rank, others, "mbarrier::complete_tx::bytes")
             _lower_load(lowering, instruction)
+        case ("async", "bulk", "prefetch", "tensor", rank, "L2", "global", *rest):
+            # What it brings nearer, no result shows.
+            _check(lowering, instruction, rank, rest)
         case ("async", "bulk", "tensor", rank, "global", "shared::cta", *rest):
             _check(lowering, instruction, rank, rest, "bulk_group")
             _lower_store(lowering, instruction)
@@ -46,10 +49,10 @@ def lower_bulk(lowering: Lowering, instruction: Instruction) -> None:
 
 
 def _check(
-    lowering: Lowering, instruction: Instruction, rank: str, rest: list[str], mechanism: str
+    lowering: Lowering, instruction: Instruction, rank: str, rest: list[str], *mechanism: str
 ) -> None:
     others = [part for part in rest if part not in _HINTS]
-    if others != [mechanism] or _RANK.fullmatch(rank) is None:
+    if others != [*mechanism] or _RANK.fullmatch(rank) is None:
         raise lowering.unsupported(instruction)
 
 

@@ -328,3 +328,24 @@ def test_a_copy_to_all_blocks_of_a_cluster_reaches_the_only_one(machine):
 def test_copies_to_other_blocks_are_refused(machine, mask):
     with pytest.raises(UnsupportedError, match="blocks of a cluster that it names"):
         loaded_by(machine, mask)
+
+
+PREFETCH = "@%p1 cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d1, {%r10, %r11}];\n    "
+
+
+def test_a_prefetch_changes_nothing(machine):
+    source = filled((8, 32), torch.float32)
+    plain = load_body((0, 0), 128)
+    body = plain.replace("@%p1 mbarrier.arrive", f"{PREFETCH}@%p1 mbarrier.arrive")
+    size = {"threads": THREADS, "shared_bytes": SHARED_BYTES + 8}
+    reports = []
+    for text in (plain, body):
+        out = torch.zeros(128, dtype=torch.uint8)
+        given = map_of(machine, source, (4, 8), "f32"), out
+        reports.append(machine.assembled(text, *given, **size))
+        assert torch.equal(out.view(torch.float32), source[:8, :4].flatten())
+        assert reports[-1].findings == ()
+    first, second = (report.counts["loaded_bytes"] for report in reports)
+    assert first == second
+    with pytest.raises(UnsupportedError, match="im2col"):
+        machine.assembled(body.replace("global.tile", "global.im2col"), *given, **size)
