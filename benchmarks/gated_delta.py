@@ -1,6 +1,7 @@
 """The ladder of the gated-delta family, and a training run of every member.
 
     python benchmarks/gated_delta.py ladder       # worst error of every stage against the oracle
+    python benchmarks/gated_delta.py members      # of every member, by Triton's or native kernels
     python benchmarks/gated_delta.py train        # 300 steps of a tiny model through the kernels
 
 Kernels run on the GPU, or on the virtual GPU where there is none.
@@ -19,9 +20,15 @@ from rich.table import Table
 
 from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.gated_delta import stages
-from lethe_env.kernels.gated_delta.blackwell import compilation
-from lethe_env.kernels.gated_delta.blackwell.backward import NativeBackward
+from lethe_env.kernels.gated_delta.backward_pass import Backward, in_triton
+from lethe_env.kernels.gated_delta.blackwell import natively
 from lethe_env.kernels.gated_delta.chunked import chunked_backward, chunked_forward
+from lethe_env.kernels.gated_delta.member_problem import (
+    draw_member,
+    kernel_results,
+    true_results,
+)
+from lethe_env.kernels.gated_delta.members import NAMES as MEMBERS
 from lethe_env.kernels.gated_delta.operation import gated_delta
 from lethe_env.kernels.gated_delta.problem import Problem, draw_problem, worst_relative_error
 from lethe_env.kernels.gated_delta.reference import (
@@ -30,12 +37,15 @@ from lethe_env.kernels.gated_delta.reference import (
     serial_backward,
     serial_forward,
 )
+from lethe_env.kernels.gated_delta.setting import Setting
 from lethe_env.vgpu.driver import VirtualDriver
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 HALF = {torch.float16: stages.half_operand, torch.bfloat16: stages.bfloat16_operand}
 NAMES = ("output", "final", *(f"d{name}" for name in (*"qkvgbw", "S0")))
 Run = Callable[[Problem], tuple[torch.Tensor, ...]]
+Choice = Callable[[Setting], Backward]
+Native = Annotated[bool, typer.Option("--native", help="The backward in kernels for sm_100a.")]
 
 
 def reverse_recurrence(p: Problem) -> tuple[torch.Tensor, ...]:
@@ -55,29 +65,16 @@ def chunkwise(dtype: torch.dtype, operand: stages.Operand = stages.exact, **form
     return run
 
 
-def native(p: Problem) -> tuple[torch.Tensor, ...]:
-    """The forward in torch, products of the backward by Blackwell's tensor cores."""
-    from lethe_env.vgpu.cute.function import VirtualFunction
-
-    p = p.to(torch.float32)
-    output, final, saved = chunked_forward(
-        *p.inputs, scale=p.scale, initial_state=p.initial_state, operand=stages.half_operand
-    )
-    values = p.v.shape[-1]
-    backward = NativeBackward(
-        *(VirtualFunction(compile_(values)) for compile_ in compilation.BACKWARD)
-    )
-    return output, final, *backward(saved, *p.cotangents)
-
-
-def kernels(dtype: torch.dtype) -> Run:
+def kernels(dtype: torch.dtype, backward: Choice = in_triton) -> Run:
     def run(p: Problem) -> tuple[torch.Tensor, ...]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         narrow = [x.to(device, dtype).requires_grad_() for x in p.inputs[:3]]
         wide = [
             x.to(device, torch.float32).requires_grad_() for x in (*p.inputs[3:], p.initial_state)
         ]
-        outputs = gated_delta(*narrow, *wide[:3], scale=p.scale, initial_state=wide[3])
+        outputs = gated_delta(
+            *narrow, *wide[:3], scale=p.scale, initial_state=wide[3], backward=backward
+        )
         cotangents = [x.to(device, y.dtype) for x, y in zip(p.cotangents, outputs, strict=True)]
         gradients = torch.autograd.grad(outputs, [*narrow, *wide], cotangents)
         return tuple(x.detach().cpu() for x in (*outputs, *gradients))
@@ -100,13 +97,11 @@ def rungs() -> dict[tuple[str, str], tuple[torch.dtype, Run]]:
         result["chunkwise", name] = (dtype, chunkwise(single, operand))
         forms = chunkwise(single, operand, seven_products=True, decay_by_difference=True)
         result["chunkwise, K#2 in 7 products, dg by difference", name] = (dtype, forms)
-    if cute_dsl.is_installed():
-        result["chunkwise, backward native on Blackwell", "float16 operands"] = (
-            torch.float16,
-            native,
-        )
     for dtype in (single, *HALF):
         result["kernels", f"{str(dtype)[6:]} operands"] = (dtype, kernels(dtype))
+    if cute_dsl.is_installed():
+        half = torch.float16
+        result["kernels, backward native", "float16 operands"] = (half, kernels(half, natively))
     return result
 
 
@@ -151,7 +146,37 @@ def ladder(
     Console(width=200).print(table)
 
 
-MEMBERS = {"LA": "", "GLA": "g", "SSD": "s", "KDA": "gβ", "GDN": "gbw"}
+@app.command()
+def members(
+    native: Native = False,
+    length: Annotated[int, typer.Option(help="Tokens.")] = 2048,
+    key_dim: Annotated[int, typer.Option(help="K.")] = 128,
+    value_dim: Annotated[int, typer.Option(help="V.")] = 64,
+    only: Annotated[str, typer.Option(help="Only this member.")] = "",
+) -> None:
+    """Print every member's worst relative errors with float16 operands against the oracle."""
+    use_virtual_gpu_without_gpu()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    columns = ("output", "final state", *(f"d{x}" for x in (*"qkvgbwβ", "initial state")))
+    title = f"{length=} {key_dim=} {value_dim=} {native=}"
+    table = Table("member", *columns, "worst gradient", title=title)
+    for member in MEMBERS:
+        if only not in ("", member):
+            continue
+        print(member, file=sys.stderr, flush=True)
+        given = draw_member(member, length, key_dim, value_dim)
+        found = kernel_results(given, device=device, backward=natively if native else in_triton)
+        errors = {
+            name: worst_relative_error(found[name], exact)
+            for name, exact in true_results(given).items()
+        }
+        worst = max(error for name, error in errors.items() if name.startswith("d"))
+        cells = (f"{errors[name]:.0e}" if name in errors else "" for name in columns)
+        table.add_row(member, *cells, f"{worst:.1e}")
+    Console(width=200).print(table)
+
+
+GATES = {"LA": "", "GLA": "g", "SSD": "s", "KDA": "gβ", "GDN": "gbw"}
 """The gates of each member: g, b, w per channel; s, β one a head, β for b and w."""
 
 
@@ -162,9 +187,17 @@ class TinyMixer(torch.nn.Module):
     follows it; no layer of the family could answer otherwise.
     """
 
-    def __init__(self, member: str, vocabulary: int = 16, heads: int = 2, width: int = 16) -> None:
+    def __init__(
+        self,
+        member: str,
+        vocabulary: int = 16,
+        heads: int = 2,
+        width: int = 16,
+        backward: Choice = in_triton,
+    ) -> None:
         super().__init__()
-        self.gates, self.heads, self.width = MEMBERS[member], heads, width
+        self.gates, self.heads, self.width = GATES[member], heads, width
+        self.backward_choice = backward
         self.embedding = torch.nn.Embedding(vocabulary, heads * width)
         self.projection = torch.nn.Linear(heads * width, 6 * heads * width)
         self.readout = torch.nn.Linear(heads * width, vocabulary)
@@ -184,7 +217,7 @@ class TinyMixer(torch.nn.Module):
             "w": w if "w" in self.gates else beta,
         }
         half = (x.half() for x in (q, k, v))
-        mixed, _ = gated_delta(*half, **{name: x for name, x in given.items() if x is not None})
+        mixed, _ = gated_delta(*half, **given, backward=self.backward_choice)
         return self.readout(x + mixed.float().flatten(-2))
 
 
@@ -192,6 +225,8 @@ class TinyMixer(torch.nn.Module):
 def train(
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 300,
     vocabulary: Annotated[int, typer.Option(help="Tokens; each sequence has each twice.")] = 40,
+    native: Native = False,
+    only: Annotated[str, typer.Option(help="Only this member.")] = "",
 ) -> None:
     """Train a tiny model with every member on recalling what followed a token, and print losses.
 
@@ -200,10 +235,13 @@ def train(
     """
     use_virtual_gpu_without_gpu()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    table = Table("member", "first loss", "last loss", "all finite")
+    backward = natively if native else in_triton
+    table = Table("member", "first loss", "last loss", "all finite", title=f"{steps=} {native=}")
     for member in MEMBERS:
+        if only not in ("", member):
+            continue
         torch.manual_seed(0)
-        model = TinyMixer(member, vocabulary).to(device)
+        model = TinyMixer(member, vocabulary, backward=backward).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         losses, finite = [], True
         for step in range(steps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -40,7 +41,18 @@ class PackedGradients(NamedTuple):
     """[sequences, H, K, V] in float32"""
 
 
-class _Adjoints(NamedTuple):
+class StateProducts(NamedTuple):
+    """Products with the states. Each [tokens, H, K] in float32."""
+
+    query: Tensor
+    """dO hᵀ"""
+    erased: Tensor
+    """dKb = −dR hᵀ; a stub if nothing is erased"""
+    key: Tensor
+    """U dhᵀ"""
+
+
+class Adjoints(NamedTuple):
     """Gradients on the way."""
 
     attention: Tensor
@@ -51,6 +63,17 @@ class _Adjoints(NamedTuple):
     """dh"""
     residual: Tensor
     """dR"""
+    products: StateProducts | None = None
+    """None if the stage that needs them is to make them from the others."""
+
+
+Backward = Callable[[Tokens, Setting, Scratch, Tensor, Tensor | None], PackedGradients]
+"""What runs all backward stages, as `run_backward` does."""
+
+
+def in_triton(setting: Setting) -> Backward:
+    """Choose the backward of this file, which takes whatever the forward does."""
+    return run_backward
 
 
 def run_backward(
@@ -74,9 +97,9 @@ def run_backward(
     grad_states, grad_updates, grad_initial = _reverse_scan(
         grad_output, local, grad_final, scratch, s
     )
-    residual, grad_erasure, grad_v, grad_w = _transform_adjoint(t, grad_updates, scratch, s)
-    adjoints = _Adjoints(grad_attention, grad_erasure, grad_states, residual)
-    grad_q, grad_k, grad_g, grad_b = _key_gradients(t, grad_output, scratch, adjoints, s)
+    residual, grad_erasure, grad_v, grad_w = launch_transform_adjoint(t, grad_updates, scratch, s)
+    adjoints = Adjoints(grad_attention, grad_erasure, grad_states, residual)
+    grad_q, grad_k, grad_g, grad_b = launch_key_gradients(t, grad_output, scratch, adjoints, s)
     return PackedGradients(grad_q, grad_k, grad_v, grad_g, grad_b, grad_w, grad_initial)
 
 
@@ -135,7 +158,7 @@ def _reverse_scan(
     return grad_states, grad_updates, grad_initial
 
 
-def _transform_adjoint(
+def launch_transform_adjoint(
     t: Tokens, grad_updates: Tensor, kept: Scratch, s: Setting
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """K#2: dR, dM, dv and dw."""
@@ -165,8 +188,8 @@ def _transform_adjoint(
     return residual, grad_erasure, grad_v, grad_w
 
 
-def _key_gradients(
-    t: Tokens, grad_output: Tensor, kept: Scratch, adjoints: _Adjoints, s: Setting
+def launch_key_gradients(
+    t: Tokens, grad_output: Tensor, kept: Scratch, adjoints: Adjoints, s: Setting
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dq, dk, dg and db: through states first, then between tokens of a chunk."""
     erases, decays = s.b != ABSENT.value, s.g != ABSENT.value
@@ -192,9 +215,11 @@ def _key_gradients(
         adjoints.residual,
         kept.states,
         adjoints.states,
+        *(adjoints.products or (None,) * 3),
         *inter,
         value_dim=s.value_dim,
         BLOCK=block,
+        MADE=adjoints.products is not None,
         **shared,
     )
     results = torch.empty_like(t.q), torch.empty_like(t.k), _wide(t.k, decays), _wide(t.k, erases)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backward_pass import run_backward
+from .backward_pass import Backward, in_triton
 from .chunks import Chunks, equal_chunks, ragged_chunks
 from .forward_pass import Scratch, run_forward
-from .setting import CHUNKS, OPERANDS, Tokens, setting_for
+from .setting import CHUNKS, OPERANDS, Setting, Tokens, setting_for
 
 WIDEST = 256
 """Largest key and value width: a scan keeps a state tile in registers."""
@@ -30,6 +31,7 @@ def gated_delta(
     scale: float | None = None,
     initial_state: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
+    backward: Callable[[Setting], Backward] = in_triton,
 ) -> tuple[Tensor, Tensor]:
     """Run the gated delta rule over the tokens of each head, differentiably.
 
@@ -67,6 +69,8 @@ def gated_delta(
         initial_state: S_0 [B, H, K, V], or [sequences, H, K, V] with `cu_seqlens`; zero if None.
         cu_seqlens: Borders of sequences packed along T, with B = 1: ascending integers from 0 to
             T, [sequences + 1]. Reading them waits for the device.
+        backward: Which kernels make the gradients. By default all are Triton's; `natively` and
+            `natively_or_in_triton` of the package `blackwell` choose those for sm_100a.
 
     Returns:
         Outputs [B, T, H, V] in the dtype of v, and the final states in float32, shaped as
@@ -74,7 +78,7 @@ def gated_delta(
 
     Raises:
         TypeError: q, k and v differ in dtype, or a dtype is not one of the above.
-        ValueError: A shape or a device does not fit.
+        ValueError: A shape or a device does not fit; `backward` does not take the call.
 
     Source: Eq. (1) of arXiv 2605.22791; derivation in `README.md`.
     """
@@ -99,7 +103,7 @@ def gated_delta(
         )
     scale = key_dim**-0.5 if scale is None else scale
     with _on(q.device):
-        return _GatedDelta.apply(q, k, v, g, b, w, initial_state, scale, chunks)
+        return _GatedDelta.apply(q, k, v, g, b, w, initial_state, scale, chunks, backward)
 
 
 class _GatedDelta(torch.autograd.Function):
@@ -115,11 +119,13 @@ class _GatedDelta(torch.autograd.Function):
         initial: Tensor | None,
         scale: float,
         chunks: Chunks,
+        backward: Callable[[Setting], Backward],
     ) -> tuple[Tensor, Tensor]:
         packed = [_pack(x) for x in (q, k, v, g, b, w)]
         start = None if initial is None else initial.contiguous()
         tokens = Tokens(*packed)
         setting = setting_for(tokens, chunks, scale)
+        ctx.run_backward = backward(setting)
         output, final, scratch = run_forward(tokens, setting, start)
         ctx.save_for_backward(*packed, *scratch)
         ctx.set_materialize_grads(False)
@@ -136,12 +142,12 @@ class _GatedDelta(torch.autograd.Function):
         grad_output = torch.zeros_like(tokens.v) if grad_output is None else _pack(grad_output)
         grad_final = None if grad_final is None else grad_final.contiguous()
         with _on(tokens.q.device):
-            grads = run_backward(tokens, ctx.setting, scratch, grad_output, grad_final)
+            grads = ctx.run_backward(tokens, ctx.setting, scratch, grad_output, grad_final)
         results = [x.view(ctx.batch, -1, *x.shape[1:]) for x in grads[:3]]
         for grad, known in zip(grads[3:6], ctx.gates, strict=True):
             results.append(None if known is None else _gate_gradient(grad, *known))
         initial = None if ctx.initial_dtype is None else grads.initial.to(ctx.initial_dtype)
-        return (*results, initial, None, None)
+        return (*results, initial, None, None, None)
 
 
 def _gate_gradient(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -16,8 +16,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
+from ..kernels.cute_dsl import Compiled
 from .arguments import Argument, flatten
 from .cache import ObjectCache, Translate
+from .cute.function import VirtualFunction
 from .machine import program
 from .memory import Pointer
 from .ptx.model import UnsupportedError
@@ -133,6 +135,7 @@ class VirtualDriver(DriverBase):
         self._translate = translate or ObjectCache()
         self._device = device or torch.device("cpu")
         self._interface = interface or _Interface(self)
+        self._functions: dict[str, VirtualFunction] = {}
 
     @classmethod
     def is_active(cls) -> bool:
@@ -143,6 +146,14 @@ class VirtualDriver(DriverBase):
         """Become Triton's driver in this process, and stop compiling at PTX."""
         triton.knobs.runtime.add_stages_inspection_hook = _stop_at_ptx
         triton.runtime.driver.set_active(self)
+
+    def host_function(self, compiled: Compiled) -> VirtualFunction:
+        """What runs a host function of the CuTe DSL beside Triton's kernels, in their session."""
+        known = self._functions.get(compiled.ptx)
+        if known is None:
+            known = VirtualFunction(compiled, self.session, self._translate)
+            self._functions[compiled.ptx] = known
+        return known
 
     def get_current_target(self) -> GPUTarget:
         """The target that kernels are compiled for."""

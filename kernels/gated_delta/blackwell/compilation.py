@@ -100,7 +100,7 @@ BACKWARD = (
     compile_transform_adjoint,
     compile_state_gradients,
 )
-"""What `NativeBackward` is made of, in the order of its fields."""
+"""All of them, in the order in which the backward runs them."""
 
 
 def _check(stage: str, value_dim: int) -> None:

@@ -13,10 +13,15 @@ import torch
 import triton
 import triton.language as tl
 
+from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.gated_delta import gated_delta
+from lethe_env.kernels.gated_delta.backward_pass import run_backward
+from lethe_env.kernels.gated_delta.blackwell import natively, natively_or_in_triton
+from lethe_env.kernels.gated_delta.chunks import equal_chunks
 from lethe_env.kernels.gated_delta.device import matrix_offsets, row_offsets, state_offsets
 from lethe_env.kernels.gated_delta.problem import draw_problem, worst_relative_error
 from lethe_env.kernels.gated_delta.reference import Gradients, serial_backward, serial_forward
+from lethe_env.kernels.gated_delta.setting import CHUNKS, Tokens, setting_for
 
 WITHIN = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
@@ -274,3 +279,35 @@ def ones(*shape, dtype=torch.float32):
 def test_what_does_not_fit_is_refused_before_anything_runs(arguments, options, error, message):
     with pytest.raises(error, match=message):
         gated_delta(*arguments, **options)
+
+
+def setting(dtype=torch.float16, keys=128, values=128):
+    chunks = equal_chunks(1, 1, CHUNKS[dtype], torch.device("cpu"))
+    q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (keys, values))
+    return setting_for(Tokens(q, q, v, None, None, None), chunks, 1.0)
+
+
+@pytest.mark.parametrize(
+    "sizes, limit",
+    [
+        ({"dtype": torch.bfloat16}, "q, k and v in float16, not bfloat16"),
+        ({"keys": 129}, "at most 128 key channels, not 129"),
+        ({"values": 130}, "at most 128 value channels, not 130"),
+    ],
+)
+def test_what_the_native_backward_does_not_take_is_refused_or_done_in_triton(sizes, limit):
+    with pytest.raises(ValueError, match=rf"takes {limit}; .* backward=natively_or_in_triton"):
+        natively(setting(**sizes))
+    assert natively_or_in_triton(setting(**sizes)) is run_backward
+
+
+def test_the_native_backward_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="in float16, not float32"):
+        gated_delta(*[ones(1, 2, 1, 4)] * 3, backward=natively)
+
+
+@pytest.mark.parametrize("choose", [natively, natively_or_in_triton])
+def test_without_the_dsl_the_native_backward_says_how_to_get_it(choose, monkeypatch):
+    monkeypatch.setattr(cute_dsl, "is_installed", lambda: False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'lethe_env\[blackwell\]'"):
+        choose(setting())

@@ -1,0 +1,81 @@
+"""The backward by native kernels against the float64 oracle, on the virtual GPU.
+
+Errors are relative to the largest element; 1e-3 is two units of float16, 2^-11, as for Triton's.
+"""
+
+import pytest
+import torch
+
+from lethe_env.kernels.gated_delta import gated_delta
+from lethe_env.kernels.gated_delta.blackwell import natively
+from lethe_env.kernels.gated_delta.member_problem import draw_member, kernel_results, true_results
+from lethe_env.kernels.gated_delta.members import NAMES
+from lethe_env.kernels.gated_delta.problem import draw_problem, worst_relative_error
+
+WITHIN = 1e-3
+KEYS, LENGTH = 128, 150
+
+pytestmark = [pytest.mark.usefixtures("virtual_gpu"), pytest.mark.xdist_group("blackwell")]
+
+
+def assert_near(results, truth):
+    assert results.keys() == truth.keys()
+    for name, exact in truth.items():
+        assert results[name].shape == exact.shape, name
+        assert worst_relative_error(results[name], exact) <= WITHIN, name
+
+
+@pytest.mark.parametrize("values", [64, 128])
+@pytest.mark.parametrize("member", NAMES)
+def test_gradients_of_every_member(member, values, virtual_gpu):
+    """Three chunks, the last not full; K#2 has nothing to do where nothing is erased."""
+    given, launched = draw_member(member, LENGTH, KEYS, values), virtual_gpu.session.counts
+    launched.clear()
+    assert_near(kernel_results(given, backward=natively), true_results(given))
+    native = [name for name, _ in launched if name.startswith("kernel_cutlass_")]
+    assert len(native) == (4 if member in ("KDA", "GDN") else 3)
+
+
+def test_sequences_and_heads():
+    given = draw_member("GDN", 70, KEYS, 64, batch=2, heads=2)
+    assert_near(kernel_results(given, backward=natively), true_results(given))
+
+
+def test_narrow_keys_and_values_are_padded():
+    given = draw_member("GDN", 70, 48, 20)
+    assert_near(kernel_results(given, backward=natively), true_results(given))
+
+
+def test_bits_do_not_depend_on_the_schedule(virtual_gpu):
+    """Units beside the warps late or early, blocks in another order, and the same again."""
+    given = draw_member("GDN", LENGTH, KEYS, 64, heads=2)
+    session = virtual_gpu.session
+    results = []
+    for session.early, session.seed in ((False, 0), (False, 0), (True, 1), (True, 2), (None, 3)):
+        results.append(kernel_results(given, backward=natively))
+    for other in results[1:]:
+        assert all(torch.equal(results[0][name], x) for name, x in other.items())
+
+
+def test_packed_sequences_are_each_as_if_alone():
+    """Sequences of 2, 0 and 1 chunks: the missing ones change nothing, not even the last bit."""
+    borders = (0, 100, 100, 130)
+    p = draw_problem(borders[-1], KEYS, 64)
+
+    def gradients(begin, end, states, **options):
+        tokens = [getattr(p, name)[:, begin:end].half().requires_grad_() for name in "qkv"]
+        gates = [getattr(p, name)[:, begin:end].float().requires_grad_() for name in "gbw"]
+        results = gated_delta(
+            *tokens, *gates, initial_state=states.requires_grad_(), backward=natively, **options
+        )
+        cotangents = p.grad_output[:, begin:end].half(), 1 + states.detach()
+        return torch.autograd.grad(results, [*tokens, *gates, states], cotangents)
+
+    states = torch.cat([n * p.initial_state.float() for n in range(3)])
+    packed = gradients(0, borders[-1], states, cu_seqlens=torch.tensor(borders))
+    for index in (0, 2):
+        begin, end = borders[index : index + 2]
+        alone = gradients(begin, end, states[index : index + 1].detach())
+        for ours, whole in zip(alone[:6], packed, strict=False):
+            assert torch.equal(ours, whole[:, begin:end])
+        assert torch.equal(alone[6], packed[6][index : index + 1])
