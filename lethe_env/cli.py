@@ -36,6 +36,7 @@ from .gates.verdict import Verdict
 from .kernelbench.command import kernelbench_app
 from .kernels.controls import HONEST, RED_TEAM, Control
 from .lint_command import lint_tasks
+from .native_command import check_blackwell
 from .rendering import broker_table, comparison_table, evidence_line, task_table, verdict_view
 from .service.client import brokers, stop_brokers
 from .tasks.catalog import find_task, load_tasks, suite
@@ -180,14 +181,21 @@ def _command() -> str:
     return os.path.relpath(here)
 
 
+@app.command("control", hidden=True)
 @app.command()
 def controls(
     device: Device = "auto",
     only: Annotated[str, typer.Option(help="Only names that contain this.")] = "",
     experts: Annotated[bool, typer.Option("--experts", help="Only the library's kernels.")] = False,
+    blackwell: Annotated[
+        bool,
+        typer.Option("--blackwell", help="Instead, the native gated-delta backward for sm_100a."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the checker: every honest kernel must pass, every trick must be rejected."""
+    if blackwell:
+        check_blackwell(device, only, as_json=as_json)
     chosen = [
         control
         for control in (*HONEST, *RED_TEAM)

@@ -53,6 +53,8 @@ class VirtualFunction:
         ensure_linked()
         self._program = program.load(compiled.ptx, (translate or ObjectCache())(compiled.ptx))
         self._owners: Mapping[str, Pointer] = {}
+        self.request: Request | None = None
+        """The last launch that the host code asked for."""
         self._calls = HostCalls(self)
         self._engine = load("cutlass._mlir.execution_engine").ExecutionEngine(
             compiled.host.ir_module, opt_level=0
@@ -98,6 +100,7 @@ class VirtualFunction:
 
     def launch(self, request: Request) -> None:
         """Run the kernel as the host function asks."""
+        self.request = request
         function = self._program
         if request.block != (function.kernel.threads, 1, 1):
             raise LaunchError(

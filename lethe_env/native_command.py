@@ -1,0 +1,131 @@
+"""`lethe controls --blackwell`: the native backward on the virtual GPU, and what it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import NoReturn
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from .cell import HarnessError
+from .command_line import FAILED, PASSED, UsageError, log, out
+from .gates.oracle import Oracle
+from .grader import cache_directory
+from .kernels import cute_dsl
+from .native_controls import (
+    ASKED,
+    NOT_ASKED,
+    SCHEDULES,
+    MemberReport,
+    StageReport,
+    member_reports,
+    stage_reports,
+)
+from .vgpu.driver import VirtualDriver
+from .vgpu.ptx.model import UnsupportedError
+from .vgpu.session import LaunchError
+
+
+def check_blackwell(device: str, only: str, *, as_json: bool) -> NoReturn:
+    """Run the native backward of every member, print what was found, and leave.
+
+    Args:
+        device: As it was given; only the virtual GPU will do.
+        only: What a member's task has to contain.
+        as_json: Whether to print JSON.
+
+    Raises:
+        UsageError: The CuTe DSL is missing, another device was asked for, or no task fits.
+        HarnessError: The virtual GPU broke.
+        typer.Exit: Else always.
+    """
+    if not cute_dsl.is_installed():
+        raise UsageError(cute_dsl.MISSING)
+    if device not in ("auto", "vgpu"):
+        raise UsageError(f"--blackwell executes on the virtual GPU (vgpu), not on {device}")
+    driver = VirtualDriver(architecture=100)
+    driver.activate()
+    oracle = Oracle(cache_directory=cache_directory() / "oracle")
+    try:
+        members = list(member_reports(driver, oracle, only, lambda text: log.print(text)))
+        kernels = list(stage_reports(driver))
+    except (UnsupportedError, LaunchError) as error:
+        raise HarnessError(f"the virtual GPU broke: {error}") from error
+    if not members:
+        raise UsageError(f"no task of the native backward contains {only!r}")
+    faults = [fault for report in (*members, *kernels) for fault in report.faults]
+    if as_json:
+        print(json.dumps(_content(kernels, members), indent=2))
+    else:
+        _show(kernels, members)
+    raise typer.Exit(FAILED if faults else PASSED)
+
+
+def _content(kernels: Sequence[StageReport], members: Sequence[MemberReport]) -> dict[str, object]:
+    return {
+        "executed_on": "virtual GPU, code for sm_100a",
+        "kernels": [asdict(report) for report in kernels],
+        "members": [asdict(report) for report in members],
+        "asked": ASKED,
+        "not_asked": NOT_ASKED,
+    }
+
+
+def _show(kernels: Sequence[StageReport], members: Sequence[MemberReport]) -> None:
+    out.print(_kernel_table(kernels))
+    out.print(_member_table(members))
+    for report in (*kernels, *members):
+        name = report.stage if isinstance(report, StageReport) else report.member
+        for fault in report.faults:
+            text = f"{name}, V = {report.value_dim}: {fault}"
+            out.print(text, style="bold red", markup=False)
+    out.print("Executed on the virtual GPU; not on silicon. These are no verdicts of the gates:")
+    for title, questions in (("asked", ASKED), ("not asked", NOT_ASKED)):
+        for gate, text in questions.items():
+            line = f"  {gate} {title}: {text}"
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kernel_table(kernels: Sequence[StageReport]) -> Table:
+    table = Table(title="native kernels, compiled for sm_100a")
+    for heading in ("stage", "V", "columns", "registers", "spills", "shared", "threads", "fits"):
+        justify = "left" if heading in ("stage", "fits") else "right"
+        table.add_column(heading, justify=justify, no_wrap=heading == "stage")
+    for report in kernels:
+        found = report.footprint
+        table.add_row(
+            report.stage,
+            str(report.value_dim),
+            str(found.columns),
+            str(found.registers),
+            f"{found.spilled_bytes} B",
+            f"{report.shared_bytes / 1024:.0f} KiB",
+            str(report.threads),
+            _mark(report.faults),
+        )
+    return table
+
+
+def _member_table(members: Sequence[MemberReport]) -> Table:
+    table = Table(title="gradients of members, float16, K = 128")
+    for heading in ("member", "V", "gradients", "error / allowed", "of largest", "replays", ""):
+        table.add_column(heading, justify="left" if heading in ("member", "") else "right")
+    for report in members:
+        table.add_row(
+            report.member,
+            str(report.value_dim),
+            str(report.gradients),
+            f"{report.worst_ratio:.2f}",
+            f"{report.worst_relative_error:.1e}",
+            f"{report.replays} of {len(SCHEDULES)}",
+            _mark(report.faults),
+        )
+    return table
+
+
+def _mark(faults: tuple[str, ...]) -> Text:
+    return Text("FAIL", style="bold red") if faults else Text("pass", style="green")
