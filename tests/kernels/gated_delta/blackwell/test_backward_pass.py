@@ -57,25 +57,41 @@ def test_bits_do_not_depend_on_the_schedule(virtual_gpu):
         assert all(torch.equal(results[0][name], x) for name, x in other.items())
 
 
+BORDERS = (0, 100, 100, 130)
+"""Sequences of 2, 0 and 1 chunks."""
+
+
+def sequence_gradients(p, begin, end, states, **options):
+    """Of the tokens from `begin` to `end`, and of the initial states."""
+    tokens = [getattr(p, name)[:, begin:end].half().requires_grad_() for name in "qkv"]
+    gates = [getattr(p, name)[:, begin:end].float().requires_grad_() for name in "gbw"]
+    states = states.clone().requires_grad_()
+    results = gated_delta(*tokens, *gates, initial_state=states, backward=natively, **options)
+    cotangents = p.grad_output[:, begin:end].half(), 1 + states.detach()
+    return torch.autograd.grad(results, [*tokens, *gates, states], cotangents)
+
+
+def assert_as_if_alone(p, index, states, packed):
+    begin, end = BORDERS[index : index + 2]
+    *alone, initial = sequence_gradients(p, begin, end, states[index : index + 1])
+    *whole, initials = packed
+    assert all(torch.equal(x, y[:, begin:end]) for x, y in zip(alone, whole, strict=True))
+    assert torch.equal(initial[0], initials[index])
+
+
 def test_packed_sequences_are_each_as_if_alone():
-    """Sequences of 2, 0 and 1 chunks: the missing ones change nothing, not even the last bit."""
-    borders = (0, 100, 100, 130)
-    p = draw_problem(borders[-1], KEYS, 64)
-
-    def gradients(begin, end, states, **options):
-        tokens = [getattr(p, name)[:, begin:end].half().requires_grad_() for name in "qkv"]
-        gates = [getattr(p, name)[:, begin:end].float().requires_grad_() for name in "gbw"]
-        results = gated_delta(
-            *tokens, *gates, initial_state=states.requires_grad_(), backward=natively, **options
-        )
-        cotangents = p.grad_output[:, begin:end].half(), 1 + states.detach()
-        return torch.autograd.grad(results, [*tokens, *gates, states], cotangents)
-
+    """The chunks that two of them lack change nothing, not even the last bit."""
+    p = draw_problem(BORDERS[-1], KEYS, 64)
     states = torch.cat([n * p.initial_state.float() for n in range(3)])
-    packed = gradients(0, borders[-1], states, cu_seqlens=torch.tensor(borders))
+    packed = sequence_gradients(p, 0, BORDERS[-1], states, cu_seqlens=torch.tensor(BORDERS))
     for index in (0, 2):
-        begin, end = borders[index : index + 2]
-        alone = gradients(begin, end, states[index : index + 1].detach())
-        for ours, whole in zip(alone[:6], packed, strict=False):
-            assert torch.equal(ours, whole[:, begin:end])
-        assert torch.equal(alone[6], packed[6][index : index + 1])
+        assert_as_if_alone(p, index, states, packed)
+
+
+def test_nan_stays_in_its_sequence():
+    p = draw_problem(BORDERS[-1], KEYS, 64)
+    p.k[:, 0] = torch.nan
+    states = torch.cat([p.initial_state.float()] * 3)
+    packed = sequence_gradients(p, 0, BORDERS[-1], states, cu_seqlens=torch.tensor(BORDERS))
+    assert packed[1][:, 0].isnan().any()
+    assert_as_if_alone(p, 2, states, packed)
