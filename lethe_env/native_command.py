@@ -52,7 +52,7 @@ def check_blackwell(device: str, only: str, *, as_json: bool) -> NoReturn:
     oracle = Oracle(cache_directory=cache_directory() / "oracle")
     try:
         members = list(member_reports(driver, oracle, only, lambda text: log.print(text)))
-        kernels = list(stage_reports(driver))
+        kernels = list(stage_reports())
     except (UnsupportedError, LaunchError) as error:
         raise HarnessError(f"the virtual GPU broke: {error}") from error
     if not members:

@@ -115,8 +115,8 @@ def member_reports(
                 yield _member_report(driver, oracle, member, task, module, values)
 
 
-def stage_reports(driver: VirtualDriver) -> Iterator[StageReport]:
-    """Read what every native kernel takes that has been run."""
+def stage_reports() -> Iterator[StageReport]:
+    """Read what every native kernel takes that has been run on the active driver."""
     for values in VALUES:
         for compile_stage, function in zip(BACKWARD, stages_for(values), strict=True):
             if isinstance(function, VirtualFunction) and function.request is not None:

@@ -43,7 +43,7 @@ def reports(monkeypatch):
     def made():
         oracle = Oracle(samples=4)
         (member,) = member_reports(driver, oracle, "/linear_attention", lambda text: None)
-        return member, list(stage_reports(driver))
+        return member, list(stage_reports())
 
     return made
 
@@ -97,7 +97,7 @@ KERNEL = StageReport("output_adjoint", 64, Footprint(96, 0, (128,), (128,), 1), 
 def run(monkeypatch, member, **options):
     monkeypatch.setattr(cute_dsl, "is_installed", lambda: True)
     monkeypatch.setattr(native_command, "member_reports", lambda *_: [member] if member else [])
-    monkeypatch.setattr(native_command, "stage_reports", lambda *_: [KERNEL])
+    monkeypatch.setattr(native_command, "stage_reports", lambda: [KERNEL])
     with pytest.raises(typer.Exit) as left:
         native_command.check_blackwell("auto", "", **options)
     return left.value.exit_code
