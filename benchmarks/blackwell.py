@@ -1,16 +1,27 @@
-"""How exact the native stages of the gated-delta backward are, executed on the virtual GPU.
+"""The native stages of the gated-delta backward, executed on the virtual GPU.
 
-python benchmarks/blackwell.py --tokens 2048
+    python benchmarks/blackwell.py errors --tokens 2048   # how exact K#1 is
+    python benchmarks/blackwell.py time --tokens 2048     # modelled time beside Triton's kernels
+
+Modelled time is computed from what a launch does: its bytes, its products and its instructions
+(`docs/virtual_gpu.md`, "Modelled time"). It is no measurement, and waiting is not in it: neither
+for memory, nor in K#1 for one chunk after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from lethe_env.kernels.gated_delta import chunked, stages
+from lethe_env.kernels.gated_delta import chunked, gated_delta, stages
+from lethe_env.kernels.gated_delta.backward_pass import Backward, in_triton
+from lethe_env.kernels.gated_delta.blackwell import natively
 from lethe_env.kernels.gated_delta.blackwell.compilation import (
     CHUNK,
     KEYS,
@@ -18,19 +29,53 @@ from lethe_env.kernels.gated_delta.blackwell.compilation import (
     compile_reverse_state_scan,
 )
 from lethe_env.kernels.gated_delta.blackwell.native_stages import reverse_state_scan
+from lethe_env.kernels.gated_delta.setting import Setting
 from lethe_env.vgpu.cute.function import VirtualFunction
+from lethe_env.vgpu.driver import VirtualDriver
+from lethe_env.vgpu.operations import Operation, OperationLog
+from lethe_env.vgpu.session import Session
+from lethe_env.vgpu.timing import TARGETS, Counts, ModelledTime, model, model_operation
+
+TARGET = TARGETS["B200"]
+STAGES = {
+    "output_adjoint_kernel": "dA, Aᵀ dO",
+    "reverse_state_scan_kernel": "K#1",
+    "inter_chunk_kernel": "through states",
+    "transform_adjoint_kernel": "K#2, dv, dw",
+    "intra_chunk_kernel": "within a chunk",
+}
+"""What a Triton kernel of the backward makes."""
+NATIVE_STAGES = ("dA, Aᵀ dO", "K#1", "through states", "K#2, dv, dw")
+"""What the native kernels make, in the order of their launches; Triton's do the rest of it."""
+NATIVE_PREFIX = "kernel_cutlass"
+"""Of the names that the CuTe DSL gives to kernels."""
 
 
-def scan_inputs(tokens: int, values: int) -> list[torch.Tensor]:
-    """What K#1 gets in the backward of a Gated DeltaNet-2 of one head, in float64."""
+Draw = Callable[[int], Tensor]
+"""Draws [1, T, 1, width], normal, in float64."""
+
+
+def drawing(tokens: int) -> tuple[Draw, torch.Generator]:
+    """What draws, and what it draws from."""
     generator = torch.Generator().manual_seed(tokens)
 
-    def draw(width: int) -> torch.Tensor:
+    def draw(width: int) -> Tensor:
         return torch.randn(1, tokens, 1, width, generator=generator, dtype=torch.float64)
 
+    return draw, generator
+
+
+def draw_inputs(draw: Draw, values: int) -> list[Tensor]:
+    """q, k, v, g, b and w of a Gated DeltaNet-2 of one head, in float64."""
     q, k = (torch.nn.functional.normalize(draw(KEYS), dim=-1) for _ in range(2))
-    g, b, w = -draw(KEYS).abs() / CHUNK, draw(KEYS).sigmoid(), draw(values).sigmoid()
-    _, final, saved = chunked.chunked_forward(q, k, draw(values), g, b, w)
+    gates = -draw(KEYS).abs() / CHUNK, draw(KEYS).sigmoid(), draw(values).sigmoid()
+    return [q, k, draw(values), *gates]
+
+
+def scan_inputs(tokens: int, values: int) -> list[Tensor]:
+    """What K#1 gets in the backward of a Gated DeltaNet-2 of one head, in float64."""
+    draw, generator = drawing(tokens)
+    _, final, saved = chunked.chunked_forward(*draw_inputs(draw, values))
     output = chunked.split(draw(values), CHUNK)
     _, local = stages.output_adjoint(output, saved.pairs.attention, saved.scan.updates)
     return [
@@ -44,10 +89,8 @@ def scan_inputs(tokens: int, values: int) -> list[torch.Tensor]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=2048, help="of the sequence")
-    tokens = parser.parse_args().tokens
+def print_errors(tokens: int) -> None:
+    """K#1 against float64."""
     print(f"K#1, {tokens} tokens, K = {KEYS}: worst error over the largest element of the truth")
     print("| V | dh | dU | dS₀ |\n|---|---|---|---|")
     for values in VALUES:
@@ -62,6 +105,153 @@ def main() -> None:
         print(f"| {values} |" + "".join(f" {error:.1e} |" for error in errors))
         for finding in run.session.findings:
             print(finding, file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the backward of one head did."""
+
+    launches: tuple[tuple[str, Counts], ...]
+    operations: tuple[Operation, ...]
+    """Of torch, between the kernels."""
+
+
+def backward_work(
+    tokens: int, values: int, choose: Callable[[Setting], Backward], session: Session
+) -> Work:
+    """Run forward and backward with float16 operands; what the backward did."""
+    q, k, v, *gates = draw_inputs(drawing(tokens)[0], values)
+    leaves = [x.half().requires_grad_() for x in (q, k, v)]
+    leaves += [x.float().requires_grad_() for x in gates]
+    results = gated_delta(*leaves, backward=choose)
+    gradients = [torch.ones_like(x) for x in results]
+    session.counts.clear()
+    with OperationLog() as log:
+        torch.autograd.grad(results, leaves, gradients)
+    return Work(tuple(session.counts), tuple(log.operations))
+
+
+def scaled(counts: Counts, heads: int) -> Counts:
+    """The same launch over so many heads, which do the same side by side."""
+    return replace(
+        counts,
+        blocks=counts.blocks * heads,
+        warps=counts.warps * heads,
+        instructions=_times(counts.instructions, heads),
+        loaded_bytes=counts.loaded_bytes * heads,
+        stored_bytes=counts.stored_bytes * heads,
+        sectors=counts.sectors * heads,
+        footprint_bytes=counts.footprint_bytes * heads,
+        bank_conflicts=counts.bank_conflicts * heads,
+        mma_operations=_times(counts.mma_operations, heads),
+    )
+
+
+def _times(amounts: Mapping[str, int], factor: int) -> Mapping[str, int]:
+    return {name: amount * factor for name, amount in amounts.items()}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Launches for one stage of the backward."""
+
+    native: tuple[ModelledTime, ...] = ()
+    triton: tuple[ModelledTime, ...] = ()
+
+    @property
+    def native_us(self) -> float:
+        """Of the native kernels."""
+        return sum((time.total_us for time in self.native), 0.0)
+
+    @property
+    def total_us(self) -> float:
+        """Of all."""
+        return self.native_us + sum(time.total_us for time in self.triton)
+
+    @property
+    def limited_by(self) -> str:
+        """What limits the launches, native ones first."""
+        return ", ".join(time.limited_by for time in (*self.native, *self.triton))
+
+
+def by_stage(launches: Iterable[tuple[str, Counts]], heads: int) -> dict[str, Stage]:
+    """Modelled times by the stage that a launch belongs to.
+
+    Raises:
+        ValueError: there are other native launches than known stages.
+    """
+    found: dict[str, Stage] = defaultdict(Stage)
+    remaining = list(NATIVE_STAGES)
+    native = 0
+    for name, counts in launches:
+        time = model(scaled(counts, heads), TARGET)
+        if name.startswith(NATIVE_PREFIX):
+            native += 1
+            if not remaining:
+                raise ValueError(f"{native} native launches; {len(NATIVE_STAGES)} are known")
+            stage = remaining.pop(0)
+            found[stage] = replace(found[stage], native=(*found[stage].native, time))
+        else:
+            stage = STAGES[name]
+            found[stage] = replace(found[stage], triton=(*found[stage].triton, time))
+    return dict(found)
+
+
+def print_times(tokens: int, heads: int) -> None:
+    """Stage by stage, Triton's backward beside the native one."""
+    session = Session(sanitize=False)
+    VirtualDriver(session, architecture=100).activate()
+    print(f"Modelled µs on a {TARGET.name}, {tokens} tokens, B·H = {heads}, K = {KEYS}; no clock")
+    print(
+        "| V | stage | Triton | limited by | native | of it native kernels | limited by "
+        "| Triton / native |\n|---|---|---|---|---|---|---|---|"
+    )
+    for values in VALUES:
+        print(f"V = {values}: compiling, running", file=sys.stderr)
+        ours, theirs = (
+            backward_work(tokens, values, choose, session) for choose in (natively, in_triton)
+        )
+        native, triton = (by_stage(work.launches, heads) for work in (ours, theirs))
+        for stage in STAGES.values():
+            _print_row(values, stage, triton[stage], native[stage])
+        total = [sum(x.total_us for x in found.values()) for found in (triton, native)]
+        only = sum((x.native_us for x in native.values()), 0.0)
+        print(_row(values, "all kernels", total[0], "", total[1], only, "", total[0] / total[1]))
+        around = _operations_us(ours, heads) - _operations_us(theirs, heads)
+        count = len(ours.operations) - len(theirs.operations)
+        total[1] += around
+        name = f"with {count} torch operations around"
+        print(_row(values, name, total[0], "", total[1], only, "", total[0] / total[1]))
+
+
+def _print_row(values: int, stage: str, triton: Stage, native: Stage) -> None:
+    ratio = triton.total_us / native.total_us
+    print(_row(values, stage, triton.total_us, triton.limited_by, native.total_us,
+               native.native_us, native.limited_by, ratio))  # fmt: skip
+
+
+def _row(values: int, *cells: str | float) -> str:
+    *told, _ = (f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells)
+    return f"| {values} | " + " | ".join((*told, f"{cells[-1]:.2f}")) + " |"
+
+
+def _operations_us(work: Work, heads: int) -> float:
+    return sum(
+        model_operation(one.bytes * heads, _times(one.operations, heads), TARGET).total_us
+        for one in work.operations
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("errors", "time"), nargs="?", default="errors")
+    parser.add_argument("--tokens", type=int, default=2048, help="of the sequence")
+    parser.add_argument("--heads", type=int, default=128, help="that the model prices; one is run")
+    arguments = parser.parse_args()
+    if arguments.what == "errors":
+        print_errors(arguments.tokens)
+    else:
+        print_times(arguments.tokens, arguments.heads)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.cute_dsl import compile_host, placeholder
 from lethe_env.vgpu.cute.function import VirtualFunction
 from lethe_env.vgpu.session import LaunchError
+from lethe_env.vgpu.timing import TARGETS, model
 
 SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
 
@@ -91,6 +92,21 @@ def test_a_product_by_tiles_and_tensor_memory(product):
     product(left, right, out)
     assert torch.equal(out, expected(left, right))
     assert product.session.take_findings() == []
+
+
+def test_copies_and_products_of_units_are_counted(product):
+    left, right = factors()
+    out = torch.full((256, 64), torch.nan)
+    product(left, right, out)
+    _, counts = product.session.counts[-1]
+    # Each of two blocks copies its rows of the left factor, and the right one.
+    assert counts.loaded_bytes == left.nbytes + 2 * right.nbytes
+    assert counts.stored_bytes == out.nbytes
+    assert counts.footprint_bytes == left.nbytes + right.nbytes + out.nbytes
+    assert dict(counts.mma_operations) == {"f16": 2 * 256 * 64 * 64}
+    # 2250 TFLOP/s of all 148 multiprocessors, of which two are used.
+    time = model(counts, TARGETS["B200"])
+    assert time.tensor_cores_us == pytest.approx(2 * 256 * 64 * 64 / 2250e6 * 148 / 2)
 
 
 def test_bits_do_not_depend_on_the_schedule(product):
