@@ -91,7 +91,8 @@ def _show(kernels: Sequence[StageReport], members: Sequence[MemberReport]) -> No
 
 
 def _kernel_table(kernels: Sequence[StageReport]) -> Table:
-    table = Table(title="native kernels, compiled for sm_100a")
+    title = "native kernels for sm_100a, shared memory in KiB"
+    table = Table(title=title, show_edge=False, pad_edge=False)
     for heading in ("stage", "V", "columns", "registers", "spills", "shared", "threads", "fits"):
         justify = "left" if heading in ("stage", "fits") else "right"
         table.add_column(heading, justify=justify, no_wrap=heading == "stage")
@@ -102,8 +103,8 @@ def _kernel_table(kernels: Sequence[StageReport]) -> Table:
             str(report.value_dim),
             str(found.columns),
             str(found.registers),
-            f"{found.spilled_bytes} B",
-            f"{report.shared_bytes / 1024:.0f} KiB",
+            str(found.spilled_bytes),
+            f"{report.shared_bytes / 1024:.0f}",
             str(report.threads),
             _mark(report.faults),
         )
