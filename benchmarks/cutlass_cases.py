@@ -6,6 +6,7 @@ gives its parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -237,6 +238,44 @@ def scan(
     return torch.stack(outputs, 2), state
 
 
+def attention(module: ModuleType, causal: bool) -> Trial:
+    """Attention of 256 tokens, 64 channels and 2 heads that share keys."""
+    float32 = load("cutlass").Float32
+    tokens, heads, width = 256, 2, 64
+    scale = width**-0.5
+    masks = module.fmha_utils.MaskEnum
+    host = module.BlackwellFusedMultiHeadAttentionForward(
+        float32, float32, (128, 128), width, False, masks.WINDOW_MASK, False, False
+    )
+    query = torch.randn(1, tokens, 1, heads, width).half()
+    key, value = (torch.randn(1, tokens, 1, 1, width).half() for _ in range(2))
+    out = unwritten(*query.shape, dtype=torch.float16)
+    last = load("cutlass").Int32(0) if causal else None
+    absent = [None] * 4
+    numbers = [float32(x) for x in (scale / math.log(2), scale, 1.0)]
+    sizes = (1, tokens, tokens, tokens, heads, 1, width, width)
+    operands = [
+        *(query, key, value, out, sizes, *absent, *numbers, None, None, last, None, None),
+        *(stream(), False),
+    ]
+
+    def attend() -> list[Tensor]:
+        queries = query[0, :, 0].double().transpose(0, 1)
+        keys, values = key[0, :, 0, 0].double(), value[0, :, 0, 0].double()
+        scores = queries @ keys.T * scale
+        if causal:
+            scores = scores.where(torch.ones(tokens, tokens, dtype=torch.bool).tril(), -torch.inf)
+        return [scores.softmax(-1) @ values]
+
+    def judge() -> list[Judged]:
+        precision = Precision(dtype=torch.float16)
+        truth = estimate(attend, precision)
+        bound = allowed(truth.values[0], truth.deviation[0], precision, torch.float16)
+        return [("o", out[0, :, 0].transpose(0, 1), truth.values[0], bound)]
+
+    return Trial(host, operands, [], judge)
+
+
 GEMM, TUTORIAL = "kernel/dense_gemm", "tutorial/tutorial_gemm"
 
 
@@ -267,6 +306,10 @@ def cases() -> list[Case]:
             Case("mamba2_ssd", "kernel/attention/mamba2_ssd/mamba2_ssd.py", f"D: {skip}",
                  partial(state_space, skip=skip))
             for skip in ("channel", "none")
+        ),
+        *(
+            Case("fmha", "kernel/attention/fmha/fmha.py", told, partial(attention, causal=causal))
+            for told, causal in (("all keys", False), ("causal", True))
         ),
     ]  # fmt: skip
 

@@ -85,7 +85,8 @@ def commit_of(path: Path) -> str:
 def example(path: Path, file: str) -> ModuleType:
     """A fresh module from a checkout."""
     source = path.resolve() / BLACKWELL / file
-    for folder in (path.resolve() / EXAMPLES, source.parent):
+    examples = path.resolve() / EXAMPLES
+    for folder in (examples, examples / "cute", source.parent):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     name = f"cutlass_example_{source.stem}"

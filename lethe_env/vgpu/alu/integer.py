@@ -179,15 +179,21 @@ def _unsigned_quotient(build: Builder, a: Value, b: Value) -> Value:
 
 
 def extremum(code: Modifiers, build: Builder) -> None:
-    """`min`, `max` of integers."""
+    """`min`, `max` of integers; `.relu` clamps `s32` at zero."""
     if code.last in _PAIRS:
         packed(code, build)
         return
     scalar = code.scalar(*_WORDS)
+    clamps = code.flag("relu")
     code.finish()
+    if clamps and scalar.name != "s32":
+        raise code.unsupported(".relu needs .s32 or .s16x2")
     a, b = build.operand(scalar.register), build.operand(scalar.register)
     prefix = "s" if scalar.signed else "u"
-    build.result(build.intrinsic(f"{prefix}{code.opcode[0]}", a, b))
+    value = build.intrinsic(f"{prefix}{code.opcode[0]}", a, b)
+    if clamps:
+        value = build.intrinsic("smax", value, build.constant(0, value))
+    build.result(value)
 
 
 def absolute(code: Modifiers, build: Builder) -> None:

@@ -153,6 +153,7 @@ def _argument(parameter: Parameter, data: bytes, memory: AddressSpace) -> Argume
     if len(data) == MAP_BYTES:
         return Bytes(*converted(data))
     if len(data) < _ADDRESS_BYTES:
-        return int.from_bytes(data, "little") if parameter.type != "b8" else Bytes(data, 0)
+        bits = parameter.type == "b8" or parameter.type.startswith("f")
+        return Bytes(data, 0) if bits else int.from_bytes(data, "little")
     address = int.from_bytes(data[:_ADDRESS_BYTES], "little")
     return Bytes(data, address if memory.locate(address) else 0)

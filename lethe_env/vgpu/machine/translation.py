@@ -53,6 +53,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "cvta": lower_address_conversion,
     "elect": warp_ops.lower_elect,
     "fence": memory_ops.lower_fence,
+    "griddepcontrol": memory_ops.lower_nothing,  # a launch begins when those before have ended
     "isspacep": lower_space_test,
     "ld": memory_ops.lower_load,
     "ldmatrix": lower_load_matrix,

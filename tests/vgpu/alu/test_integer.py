@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from lethe_env.vgpu.ptx.model import UnsupportedError
+
 TYPES = ("s16", "s32", "s64", "u16", "u32", "u64")
 DTYPES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -58,6 +60,15 @@ def test_binary(alu, operation, name):
     a, b = patterns(width(name), 300, 1)
     expected = expect(BINARY[operation], name, width(name), a, b)
     assert np.array_equal(alu(f"{operation}.{name}", a, b), expected)
+
+
+@pytest.mark.parametrize("operation", ["min", "max"])
+def test_extrema_that_clamp_at_zero(alu, operation):
+    a, b = patterns(32, 300, 1)
+    expected = expect(lambda x, y: max(0, BINARY[operation](x, y)), "s32", 32, a, b)
+    assert np.array_equal(alu(f"{operation}.relu.s32", a, b), expected)
+    with pytest.raises(UnsupportedError, match=r"\.relu needs"):
+        alu(f"{operation}.relu.u32", a, b)
 
 
 @pytest.mark.parametrize("name", TYPES)

@@ -34,13 +34,17 @@ class Scale:
     """A host function that is an object, with a constant that is compiled in."""
 
     @cute.jit
-    def __call__(self, a: cute.Tensor, factor: cutlass.Constexpr, out: cute.Tensor):
-        self.kernel(a, factor, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
+    def __call__(
+        self, a: cute.Tensor, factor: cutlass.Constexpr, added: cutlass.Float32, out: cute.Tensor
+    ):
+        self.kernel(a, factor, added, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, factor: cutlass.Constexpr, out: cute.Tensor):
+    def kernel(
+        self, a: cute.Tensor, factor: cutlass.Constexpr, added: cutlass.Float32, out: cute.Tensor
+    ):
         thread, _, _ = cute.arch.thread_idx()
-        out[thread] = a[thread] * factor
+        out[thread] = a[thread] * factor + added
 
 
 TILE = (128, 64, 64)

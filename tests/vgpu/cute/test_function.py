@@ -77,13 +77,14 @@ def test_an_access_out_of_bounds_is_found_with_its_line_and_argument(add):
 def test_a_constant_is_compiled_in_and_not_passed(dsl):
     from .kernels import THREADS, Scale
 
-    vector = placeholder("Float32", None)
-    scale = VirtualFunction(compile_host(Scale(), vector, 3.0, vector))
+    vector, number = placeholder("Float32", None), cute_dsl.load("cutlass").Float32
+    scale = VirtualFunction(compile_host(Scale(), vector, 2.0, number(1), vector))
     a, out = torch.randn(THREADS), torch.zeros(THREADS)
-    scale(a, out)
-    assert torch.equal(out, 3 * a)
-    with pytest.raises(ValueError, match="2 arguments are expected, 3 were given"):
-        scale(a, 3.0, out)
+    for added in (0.5, -3.0):
+        scale(a, added, out)
+        assert torch.equal(out, 2 * a + added)
+    with pytest.raises(ValueError, match="3 arguments are expected, 4 were given"):
+        scale(a, 2.0, 0.5, out)
 
 
 def test_a_product_by_tiles_and_tensor_memory(product):

@@ -65,6 +65,14 @@ def test_a_generic_access_beyond_shared_memory_is_found(machine):
     assert (finding.kind, finding.address, finding.lanes) == ("out_of_bounds", 4096, 32)
 
 
+def test_a_launch_has_no_other_to_wait_for(machine):
+    x = zeros(32)
+    body = """griddepcontrol.wait; add.s64 %d3, %d1, %d21; st.global.b32 [%d3], %r1;
+    griddepcontrol.launch_dependents;"""
+    assert machine.assembled(body, x).findings == ()
+    assert torch.equal(x, LANES)
+
+
 TABLE = """and.b32 %r2, %r1, {mask}; mov.b32 %r3, 0;
 brx.idx %r2, TARGETS;
 TARGETS: .branchtargets ZERO, ONE, TWO, ONE;
