@@ -203,7 +203,7 @@ def test_a_trap_ends_the_launch(machine):
         "mbarrier.init.shared::cluster.b64 [%r1], 1;",
         "mbarrier.arrive.noComplete.shared.b64 %d2, [%r1], 1;",
         "tcgen05.shift.cta_group::1.down [%r1];",
-        "tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r2}, [%r1];",
+        "tcgen05.ld.sync.aligned.16x64b.x1.pack::16b.b32 {%r2}, [%r1];",
         "tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
         "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
