@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from triton.compiler.errors import CompileTimeAssertionFailure
-from triton.runtime.autotuner import Autotuner, Config
+from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
@@ -248,16 +248,29 @@ class Rotation:
     def _launch(
         self, tuner: Autotuner, config: Config, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        choice = self._log.chosen(config.kwargs) if len(tuner.configs) > 1 else nullcontext()
+        names = {*config.kwargs, *_derived(tuner)}
+        choice = self._log.chosen(names) if len(tuner.configs) > 1 else nullcontext()
         with choice:
             return tuner.fn.run(*args, **keywords, **config.all_kwargs())
 
 
+def _derived(tuner: Autotuner) -> set[str]:
+    """Parameters that heuristics inside the tuner compute, from its choice perhaps."""
+    layers = (layer for layer in _layers(tuner) if isinstance(layer, Heuristics))
+    return {name for layer in layers for name in layer.values}
+
+
 def _has_hooks(tuner: Autotuner) -> bool:
-    kernel = tuner.fn
-    while not isinstance(kernel, JITFunction) and hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return bool(getattr(kernel, "pre_run_hooks", ()))
+    return any(getattr(layer, "pre_run_hooks", ()) for layer in _layers(tuner))
+
+
+def _layers(tuner: Autotuner) -> Iterator[Any]:
+    """What the tuner wraps, from the outside to the kernel itself."""
+    layer = tuner.fn
+    yield layer
+    while not isinstance(layer, JITFunction) and hasattr(layer, "fn"):
+        layer = layer.fn
+        yield layer
 
 
 def describe(config: Config) -> str:

@@ -121,6 +121,26 @@ def test_heuristics_are_untouched(open_cell, call):
     assert observation.launches[0].tuned is None
 
 
+def test_what_heuristics_derive_from_a_choice_tells_no_choices_apart(open_cell, call):
+    cell = open_cell("""
+    @triton.autotune(configs=[triton.Config({"BLOCK": b}) for b in (16, 32)], key=[])
+    @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+    @triton.jit
+    def copy(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+    class ModelNew(torch.nn.Module):
+        def forward(self, x):
+            out = torch.empty_like(x)
+            copy[lambda meta: (triton.cdiv(48, meta["BLOCK"]),)](x, out, 48)
+            return out
+    """)
+    observation = call(cell, torch.ones(48))
+    assert torch.equal(observation.outputs[0].data, torch.ones(48))
+    assert {e.arguments["EVEN"]["constexpr"] for e in observation.launches} == {False, True}
+    assert len({launch.choice for launch in observation.launches}) == 1
+
+
 def test_a_tuner_with_one_configuration_has_no_choice(open_cell, call):
     one = SOURCE.format(extra="").replace("(16, 32, 64)", "(16,)")
     observation = call(open_cell(one), torch.ones(100))
