@@ -19,7 +19,7 @@ from ..vgpu.machine import program
 from ..vgpu.ptx.model import UnsupportedError
 from .conversation import Conversation, LostError, serve
 from .protocol import receive, send
-from .requests import CONFIGURATION_LIMIT, Limits
+from .requests import Limits
 
 _CHARACTERS = 300
 _PREFIX = str(UnsupportedError(""))
@@ -70,14 +70,18 @@ class Desk:
         return Clerk(self._cache, self._prepare)
 
     def _prepare(self, texts: Sequence[str]) -> None:
-        """Fill the cache; what cannot be translated is found out again when it is asked for."""
+        """Fill the cache; what cannot be translated is found out again when it is asked for.
+
+        No more than can be translated at once: a cell may ask as often for one text as for many.
+        """
+        threads = default_threads()
 
         def attempt(ptx: str) -> None:
             with suppress(UnsupportedError, BrokenError):
                 self._cache(ptx)
 
-        with ThreadPoolExecutor(default_threads(), "translate") as pool:
-            list(pool.map(attempt, dict.fromkeys(texts)))
+        with ThreadPoolExecutor(threads, "translate") as pool:
+            list(pool.map(attempt, list(dict.fromkeys(texts))[:threads]))
 
     def _translate(self, ptx: str) -> bytes:
         conversation = self._converse("translate")  # one text each: it may have been broken by it
@@ -106,7 +110,7 @@ class Clerk:
         """The answer to a cell's question; never raises for what the cell sent."""
         ptx = question.get("ptx")
         if isinstance(ptx, list):
-            self._prepare([text for text in ptx if isinstance(text, str)][:CONFIGURATION_LIMIT])
+            self._prepare([text for text in ptx if isinstance(text, str)])
             return {}
         if not isinstance(ptx, str):
             return {"unsupported": "a question without PTX"}

@@ -142,9 +142,10 @@ def test_the_judge_fills_its_cache_and_forgives_what_cannot_be_translated(worksh
 
     monkeypatch.setattr(desk, "_converse", noting)
     clerk = desk.clerk()
-    assert clerk.answer({"ask": "prepare", "ptx": [NOTHING, "no PTX at all", NOTHING, 7]}) == {}
+    texts = [NOTHING, "no PTX at all", NOTHING, 7, "a third text for two threads"]
+    assert clerk.answer({"ask": "prepare", "ptx": texts}) == {}
     assert clerk.take_denial() is None
-    assert len(opened) == 3, "each text once; the refused one again, with its lines"
+    assert len(opened) == 3, "two texts once; the refused one again, with its lines"
     assert clerk.answer({"ask": "translate", "ptx": NOTHING})["native"]
     assert len(opened) == 3
     assert "unsupported" in clerk.answer({"ask": "translate", "ptx": "no PTX at all"})
