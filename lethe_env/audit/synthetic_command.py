@@ -39,6 +39,9 @@ def verify(
     def complain(unread: Unread) -> None:
         _say(f"rows.jsonl, {unread}")
 
+    for path, maker in ((corpus, "synthesize"), (folder / FILE_NAME, "run")):
+        if not path.is_file():
+            raise UsageError(f"there is no {path}; `lethe audit {maker} --out` writes it")
     try:
         truths = read_truths(corpus)
         outcomes = list(read_outcomes(folder / FILE_NAME, complain))
