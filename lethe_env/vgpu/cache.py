@@ -69,13 +69,7 @@ def link_shared_code(folder: Path | None = None) -> None:
     Args:
         folder: where objects lie; `cache_folder()` by default.
     """
-    store = Store(folder or cache_folder())
-    name = key("")
-    native = store.get(name)
-    if native is None:
-        native = shared_code.compile_shared()
-        store.put(name, native)
-    shared_code.link(native)
+    shared_code.link(_kept(folder, "", shared_code.compile_shared))
 
 
 def link_unit_code(folder: Path | None = None) -> None:
@@ -84,13 +78,18 @@ def link_unit_code(folder: Path | None = None) -> None:
     Args:
         folder: where objects lie; `cache_folder()` by default.
     """
+    tensor_code.link(_kept(folder, "units", tensor_code.compile_units))
+
+
+def _kept(folder: Path | None, text: str, compile_native: Callable[[], bytes]) -> bytes:
+    """Native code from the folder, compiled if it is not there."""
     store = Store(folder or cache_folder())
-    name = key("units")
+    name = key(text)
     native = store.get(name)
     if native is None:
-        native = tensor_code.compile_units()
+        native = compile_native()
         store.put(name, native)
-    tensor_code.link(native)
+    return native
 
 
 def ensure_linked() -> None:
