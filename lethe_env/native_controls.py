@@ -186,6 +186,7 @@ def _relative_error(member: str, values: int) -> float:
 def _replays(driver: VirtualDriver, observe: Callable[[], Observation]) -> tuple[int, list[str]]:
     """Make the same call under other schedules; how many gave the same bytes, and what did not."""
     first, alike, faults = observe(), 0, []
+    usual = driver.session.early, driver.session.seed
     for driver.session.early, driver.session.seed in SCHEDULES:
         again = observe()
         same = all(map(same_bytes, first.gradients, again.gradients))
@@ -193,7 +194,7 @@ def _replays(driver: VirtualDriver, observe: Callable[[], Observation]) -> tuple
         if not same:
             faults.append(f"ORD-02: other bytes under schedule {driver.session.seed}")
         faults += [f"ORD-02: the call changed input {index}" for index in again.inputs_changed]
-    driver.session.early = None
+    driver.session.early, driver.session.seed = usual
     return alike, faults
 
 
