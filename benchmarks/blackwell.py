@@ -45,7 +45,7 @@ STAGES = {
     "intra_chunk_kernel": "within a chunk",
 }
 """What a Triton kernel of the backward makes."""
-NATIVE_STAGES = ("dA, Aᵀ dO", "K#1", "through states", "K#2, dv, dw")
+NATIVE_STAGES = ("dA, Aᵀ dO", "K#1", "K#2, dv, dw", "within a chunk")
 """What the native kernels make, in the order of their launches; Triton's do the rest of it."""
 NATIVE_PREFIX = "kernel_cutlass"
 """Of the names that the CuTe DSL gives to kernels."""

@@ -22,8 +22,8 @@ from .gates.hardware import excesses
 from .gates.oracle import Oracle
 from .kernels.footprint import Footprint, footprint
 from .kernels.gated_delta.blackwell import natively
-from .kernels.gated_delta.blackwell.compilation import BACKWARD, KEYS, VALUES
-from .kernels.gated_delta.blackwell.execution import stages_for
+from .kernels.gated_delta.blackwell.compilation import KEYS, VALUES
+from .kernels.gated_delta.blackwell.execution import compiled_stages
 from .kernels.gated_delta.blackwell.modules import MODULES
 from .kernels.gated_delta.member_problem import draw_member, kernel_results, true_results
 from .kernels.gated_delta.problem import worst_relative_error
@@ -117,11 +117,9 @@ def member_reports(
 
 def stage_reports() -> Iterator[StageReport]:
     """Read what every native kernel takes that has been run on the active driver."""
-    for values in VALUES:
-        for compile_stage, function in zip(BACKWARD, stages_for(values), strict=True):
-            if isinstance(function, VirtualFunction) and function.request is not None:
-                name = compile_stage.__name__.removeprefix("compile_")
-                yield _stage_report(name, values, function)
+    for name, values, function in sorted(compiled_stages(), key=lambda stage: stage[1]):
+        if isinstance(function, VirtualFunction) and function.request is not None:
+            yield _stage_report(name, values, function)
 
 
 def _stage_report(name: str, values: int, function: VirtualFunction) -> StageReport:

@@ -55,7 +55,7 @@ def test_the_native_backward_passes(reports):
     assert 0 < member.worst_ratio < 1
     assert 0 < member.worst_relative_error < native_controls.RELATIVE_LIMIT
     assert (member.gradients, member.replays) == (3, len(native_controls.SCHEDULES))
-    names = ["output_adjoint", "reverse_state_scan", "state_gradients"]
+    names = ["output_adjoint", "reverse_state_scan", "token_gradients"]
     assert [stage.stage for stage in stages] == names, "K#2 is not run where nothing is erased"
     assert all(stage.faults == () and stage.shared_bytes > 0 for stage in stages)
 

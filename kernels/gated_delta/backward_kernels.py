@@ -183,9 +183,6 @@ def inter_chunk_kernel(
     residual,
     states,
     grad_states,
-    made_query,
-    made_erased,
-    made_key,
     grad_query,
     grad_erased,
     grad_key,
@@ -201,12 +198,8 @@ def inter_chunk_kernel(
     OPERAND: tl.constexpr,
     G: tl.constexpr,
     B: tl.constexpr,
-    MADE: tl.constexpr,
 ):
-    """dq, d(b∘k), κ and dg through the states; grid (chunks, H, K/BLOCK).
-
-    MADE: dO hᵀ, dKb and U dhᵀ come as `made_query`, `made_erased` and `made_key` [tokens, H, K].
-    """
+    """dq, d(b∘k), κ and dg through the states; grid (chunks, H, K/BLOCK)."""
     chunk, head = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     start, stop = tl.load(starts + chunk), tl.load(stops + chunk)
@@ -217,25 +210,19 @@ def inter_chunk_kernel(
     derased = tl.zeros((C, BLOCK), tl.float32)
     dkey = tl.zeros((C, BLOCK), tl.float32)
     through = tl.zeros((BLOCK,), tl.float32)
-    if MADE:
-        dq += load_rows(made_query, token, live, head, heads, key_dim, channel)
-        dkey += load_rows(made_key, token, live, head, heads, key_dim, channel)
-        if B != ABSENT:
-            derased += load_rows(made_erased, token, live, head, heads, key_dim, channel)
     for value_start in range(0, value_dim, BLOCK):
         value_channel = value_start + tl.arange(0, BLOCK)
         at = state_offsets(chunk, head, heads, channel, value_channel, key_dim, value_dim)
         inside = (channel < key_dim)[:, None] & (value_channel < value_dim)[None, :]
         h = tl.load(states + at, mask=inside, other=0.0)
         dh = tl.load(grad_states + at, mask=inside, other=0.0)
-        if not MADE:
-            do = load_rows(grad_output, token, live, head, heads, value_dim, value_channel)
-            update = load_rows(updates, token, live, head, heads, value_dim, value_channel)
-            dq = product(do, tl.trans(h), dq, OPERAND)
-            dkey = product(update, tl.trans(dh), dkey, OPERAND)
-            if B != ABSENT:
-                dr = load_rows(residual, token, live, head, heads, value_dim, value_channel)
-                derased = product(-dr, tl.trans(h), derased, OPERAND)
+        do = load_rows(grad_output, token, live, head, heads, value_dim, value_channel)
+        update = load_rows(updates, token, live, head, heads, value_dim, value_channel)
+        dq = product(do, tl.trans(h), dq, OPERAND)
+        dkey = product(update, tl.trans(dh), dkey, OPERAND)
+        if B != ABSENT:
+            dr = load_rows(residual, token, live, head, heads, value_dim, value_channel)
+            derased = product(-dr, tl.trans(h), derased, OPERAND)
         through += tl.sum(h.to(tl.float32) * dh.to(tl.float32), axis=1)
     entry = tl.exp(prefix_of(g, start, stop, 0, row, head, heads, key_dim, channel, G))
     leave = tl.exp(suffix_of(g, start, stop, C, row, head, heads, key_dim, channel, G))

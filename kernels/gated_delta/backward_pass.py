@@ -41,17 +41,6 @@ class PackedGradients(NamedTuple):
     """[sequences, H, K, V] in float32"""
 
 
-class StateProducts(NamedTuple):
-    """Products with the states. Each [tokens, H, K] in float32."""
-
-    query: Tensor
-    """dO hᵀ"""
-    erased: Tensor
-    """dKb = −dR hᵀ; a stub if nothing is erased"""
-    key: Tensor
-    """U dhᵀ"""
-
-
 class Adjoints(NamedTuple):
     """Gradients on the way."""
 
@@ -63,8 +52,6 @@ class Adjoints(NamedTuple):
     """dh"""
     residual: Tensor
     """dR"""
-    products: StateProducts | None = None
-    """None if the stage that needs them is to make them from the others."""
 
 
 Backward = Callable[[Tokens, Setting, Scratch, Tensor, Tensor | None], PackedGradients]
@@ -99,7 +86,7 @@ def run_backward(
     )
     residual, grad_erasure, grad_v, grad_w = launch_transform_adjoint(t, grad_updates, scratch, s)
     adjoints = Adjoints(grad_attention, grad_erasure, grad_states, residual)
-    grad_q, grad_k, grad_g, grad_b = launch_key_gradients(t, grad_output, scratch, adjoints, s)
+    grad_q, grad_k, grad_g, grad_b = _key_gradients(t, grad_output, scratch, adjoints, s)
     return PackedGradients(grad_q, grad_k, grad_v, grad_g, grad_b, grad_w, grad_initial)
 
 
@@ -188,7 +175,7 @@ def launch_transform_adjoint(
     return residual, grad_erasure, grad_v, grad_w
 
 
-def launch_key_gradients(
+def _key_gradients(
     t: Tokens, grad_output: Tensor, kept: Scratch, adjoints: Adjoints, s: Setting
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dq, dk, dg and db: through states first, then between tokens of a chunk."""
@@ -215,11 +202,9 @@ def launch_key_gradients(
         adjoints.residual,
         kept.states,
         adjoints.states,
-        *(adjoints.products or (None,) * 3),
         *inter,
         value_dim=s.value_dim,
         BLOCK=block,
-        MADE=adjoints.products is not None,
         **shared,
     )
     results = torch.empty_like(t.q), torch.empty_like(t.k), _wide(t.k, decays), _wide(t.k, erases)

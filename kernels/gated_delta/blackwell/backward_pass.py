@@ -1,9 +1,8 @@
 """The backward by native kernels, with Triton for what they leave out.
 
-It takes what the Triton forward kept and gives what `backward_pass.run_backward` gives. Native are
-all matrix products but those between tokens of one chunk that decay channel by channel. The native
-kernels have fixed widths; narrower keys and values are padded with zeros, which add nothing to any
-sum.
+It takes what the Triton forward kept and gives what `backward_pass.run_backward` gives. Native is
+all but d(w∘v) by the write gates. The native kernels have fixed widths; narrower keys and values
+are padded with zeros, which add nothing to any sum.
 """
 
 from __future__ import annotations
@@ -14,23 +13,15 @@ import torch
 from torch import Tensor
 
 from ...cute_dsl import load
-from ..backward_pass import (
-    Adjoints,
-    Backward,
-    PackedGradients,
-    StateProducts,
-    in_triton,
-    launch_key_gradients,
-    launch_transform_adjoint,
-)
+from ..backward_pass import Backward, PackedGradients, in_triton, launch_transform_adjoint
 from ..device import ABSENT
 from ..forward_pass import Scratch
 from ..setting import Setting, Tokens
-from ..stages import TransformGradients
 from . import native_stages
 from .compilation import CHUNK, KEYS, VALUES
 from .execution import stages_for
 from .layout import Layout, layout_of
+from .native_stages import TokenGradients
 
 
 def natively(setting: Setting) -> Backward:
@@ -103,11 +94,10 @@ def run_native_backward(
     """Run all backward stages; arguments and results as of `backward_pass.run_backward`."""
     t, s, layout = tokens, setting, layout_of(setting.chunks, CHUNK)
     given = _operands(t, s, scratch, grad_output, layout)
-    adjoints, grad_initial = _native_adjoints(given, _final_gradient(grad_final, s), s, layout)
+    written, made, grad_initial = _native_gradients(given, t, s, grad_final, layout)
     gates_only = replace(s, b=ABSENT.value)
-    _, _, grad_v, grad_w = launch_transform_adjoint(t, adjoints.residual, scratch, gates_only)
-    grad_q, grad_k, grad_g, grad_b = launch_key_gradients(t, grad_output, scratch, adjoints, s)
-    return PackedGradients(grad_q, grad_k, grad_v, grad_g, grad_b, grad_w, grad_initial)
+    _, _, grad_v, grad_w = launch_transform_adjoint(t, written, scratch, gates_only)
+    return PackedGradients(made.q, made.k, grad_v, made.g, made.b, grad_w, grad_initial)
 
 
 def _operands(
@@ -130,11 +120,12 @@ def _operands(
     )
 
 
-def _native_adjoints(
-    x: _Operands, grad_final: Tensor, s: Setting, layout: Layout
-) -> tuple[Adjoints, Tensor]:
-    """Run the native stages; also the gradient of the initial states."""
-    run = stages_for(x.grad_output.shape[-1])
+def _native_gradients(
+    x: _Operands, t: Tokens, s: Setting, grad_final: Tensor | None, layout: Layout
+) -> tuple[Tensor, TokenGradients, Tensor]:
+    """Run the native stages: d(w∘v) [tokens, H, V], of tokens, and of the initial states."""
+    erases = x.inverse is not None
+    run = stages_for(x.grad_output.shape[-1], decays=s.g != ABSENT.value, erases=erases)
     grad_attention, local = native_stages.output_adjoint(
         run.output_adjoint, x.grad_output, x.attention, x.updates
     )
@@ -146,31 +137,29 @@ def _native_adjoints(
         x.total,
         x.grad_output,
         local,
-        grad_final,
+        _final_gradient(grad_final, s),
     )
-    query, key = native_stages.state_gradients(
-        run.state_gradients, x.grad_output, x.updates, x.states, scan.grad_states
-    )
-    made = _nothing_erased(scan.grad_updates, x)
-    if x.inverse is not None:
-        made = native_stages.transform_adjoint(
+    written, grad_erasure = scan.grad_updates, None
+    if run.transform_adjoint is not None and x.inverse is not None:
+        written, _, grad_erasure = native_stages.transform_adjoint(
             run.transform_adjoint, x.inverse, x.updates, x.states, scan.grad_updates
         )
-    adjoints = Adjoints(
-        layout.packed_matrices(grad_attention, CHUNK, CHUNK),
-        layout.packed_matrices(made.erasure, CHUNK, CHUNK),
-        layout.packed_matrices(scan.grad_states, s.key_dim, s.value_dim),
-        layout.by_token(made.written, s.value_dim),
-        StateProducts(*(layout.by_token(rows, s.key_dim) for rows in (query, made.erased, key))),
+    made = native_stages.token_gradients(
+        run.token_gradients,
+        t,
+        s.scale,
+        layout.token[..., 0],
+        layout.has_token.sum(-1),
+        x.states,
+        x.grad_output,
+        scan.grad_states,
+        x.updates,
+        written if erases else None,
+        grad_attention,
+        grad_erasure,
     )
-    return adjoints, scan.grad_initial[..., : s.key_dim, : s.value_dim].contiguous()
-
-
-def _nothing_erased(grad_updates: Tensor, x: _Operands) -> TransformGradients:
-    """K#2 for T = I: dR = dU, and no gradient for what the member has not."""
-    return TransformGradients(
-        grad_updates, torch.zeros_like(x.key_decayed), torch.zeros_like(x.attention)
-    )
+    grad_initial = scan.grad_initial[..., : s.key_dim, : s.value_dim].contiguous()
+    return layout.by_token(written, s.value_dim), made, grad_initial
 
 
 def _total_decay(t: Tokens, s: Setting, layout: Layout) -> Tensor:

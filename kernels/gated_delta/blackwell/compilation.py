@@ -76,31 +76,28 @@ def compile_output_adjoint(value_dim: int) -> Compiled:
     )
 
 
-def compile_state_gradients(value_dim: int) -> Compiled:
-    """Gradients through the states for so many value channels.
+def compile_token_gradients(value_dim: int, decays: bool, erases: bool) -> Compiled:
+    """The last stage for so many value channels, and members with decays and erasing or without.
 
     Raises:
         ValueError: not one of `VALUES`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    _check("gradient through states", value_dim)
-    from .independent_products import state_gradients
+    _check("gradients of tokens", value_dim)
+    types = load("cutlass")
+    from .token_gradients import token_gradients
 
+    rows, pairs = (CHUNK, value_dim), (CHUNK, CHUNK)
+    shapes = (KEYS, value_dim), rows, (KEYS, value_dim), rows, rows, pairs, pairs
+    tokens = 2 * ["Float16"] + 2 * ["Float32"]
     return compile_host(
-        state_gradients,
-        *(placeholder("Float16", None, CHUNK, value_dim) for _ in range(2)),
-        *(placeholder("Float16", None, KEYS, value_dim) for _ in range(2)),
-        *(placeholder("Float32", None, CHUNK, KEYS) for _ in range(2)),
+        token_gradients(decays, erases),
+        *(placeholder("Float16", None, *shape) for shape in shapes),
+        *(placeholder("Int32", None, None) for _ in range(2)),
+        *(placeholder(name, None, None, align_bytes=4) for name in 2 * tokens),
+        types.Int32(1),
+        types.Float32(1.0),
     )
-
-
-BACKWARD = (
-    compile_output_adjoint,
-    compile_reverse_state_scan,
-    compile_transform_adjoint,
-    compile_state_gradients,
-)
-"""All of them, in the order in which the backward runs them."""
 
 
 def _check(stage: str, value_dim: int) -> None:

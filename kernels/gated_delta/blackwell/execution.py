@@ -10,7 +10,7 @@ import torch
 import triton
 
 from ...cute_dsl import Compiled, load
-from .compilation import BACKWARD
+from . import compilation
 from .native_stages import Run
 
 CAPABILITY = (10, 0)
@@ -22,38 +22,57 @@ class Stages(NamedTuple):
 
     output_adjoint: Run
     reverse_state_scan: Run
-    transform_adjoint: Run
-    state_gradients: Run
+    transform_adjoint: Run | None
+    """None if nothing is erased."""
+    token_gradients: Run
 
 
-def stages_for(value_dim: int) -> Stages:
-    """All stages; see `executable`."""
-    return Stages(*(executable(compile_stage, value_dim) for compile_stage in BACKWARD))
+def stages_for(value_dim: int, *, decays: bool, erases: bool) -> Stages:
+    """All stages of a member that has decays or not, and erases or not; see `executable`."""
+    return Stages(
+        executable(compilation.compile_output_adjoint, value_dim),
+        executable(compilation.compile_reverse_state_scan, value_dim),
+        executable(compilation.compile_transform_adjoint, value_dim) if erases else None,
+        executable(compilation.compile_token_gradients, value_dim, decays, erases),
+    )
 
 
-def executable(compile_stage: Callable[[int], Compiled], value_dim: int) -> Run:
+def executable(compile_stage: Callable[..., Compiled], value_dim: int, *has: bool) -> Run:
     """What runs a stage for so many value channels where Triton's kernels run.
 
     That is Triton's device: the virtual GPU if `VirtualDriver` is active, else the current GPU.
 
     Args:
-        compile_stage: Of `compilation.py`; called once for each width.
+        compile_stage: Of `compilation.py`; called once for the same arguments.
         value_dim: One of `compilation.VALUES`.
+        has: What else the function takes.
 
     Raises:
         ModuleNotFoundError: The DSL is not installed; says how to.
         RuntimeError: The GPU is none of compute capability 10.0.
     """
-    compiled = _compiled(compile_stage, value_dim)
+    key = compile_stage, value_dim, has
+    if key not in _COMPILED:
+        _COMPILED[key] = compile_stage(value_dim, *has)
+    return _running(_COMPILED[key])
+
+
+def compiled_stages() -> list[tuple[str, int, Run]]:
+    """All stages that have been compiled so far: name, value channels, and what runs it."""
+    return [
+        (compile_stage.__name__.removeprefix("compile_"), value_dim, _running(compiled))
+        for (compile_stage, value_dim, _), compiled in _COMPILED.items()
+    ]
+
+
+_COMPILED: dict[tuple[Callable[..., Compiled], int, tuple[bool, ...]], Compiled] = {}
+
+
+def _running(compiled: Compiled) -> Run:
     host_function = getattr(triton.runtime.driver.active, "host_function", None)
     if host_function is not None:
         return host_function(compiled)
     return functools.partial(_run_on_gpu, compiled)
-
-
-@functools.cache
-def _compiled(compile_stage: Callable[[int], Compiled], value_dim: int) -> Compiled:
-    return compile_stage(value_dim)
 
 
 def _run_on_gpu(compiled: Compiled, *arguments: Any) -> None:
@@ -67,13 +86,26 @@ def _run_on_gpu(compiled: Compiled, *arguments: Any) -> None:
         )
     default, current = torch.cuda.default_stream(), torch.cuda.current_stream()
     default.wait_stream(current)
-    compiled.host(*map(as_argument, arguments))
+    types = (type_ for _, type_ in compiled.parameters)
+    compiled.host(*map(as_argument, types, arguments))
     current.wait_stream(default)
 
 
-def as_argument(value: Any) -> Any:
-    """A tensor, or a number, as a host function compiled with a `placeholder` takes it."""
+def as_argument(type_: Any, value: Any) -> Any:
+    """A tensor, or a number, as a host function takes it.
+
+    Args:
+        type_: What the function was compiled with: a `placeholder`, or a number of the DSL.
+        value: What it gets.
+    """
     if not isinstance(value, torch.Tensor):
-        return load("cutlass").Int32(value)
-    tensor = load("cutlass.cute.runtime").from_dlpack(value.detach(), assumed_align=16)
-    return tensor.mark_compact_shape_dynamic(0, stride_order=tuple(range(value.dim())))
+        return type(type_)(value)
+    load()
+    tensor = load("cutlass.cute.runtime").from_dlpack(
+        value.detach(), assumed_align=type_._assumed_align
+    )
+    for axis, length in enumerate(type_.shape):
+        if not isinstance(length, int):
+            order = tuple(range(value.dim()))
+            tensor = tensor.mark_compact_shape_dynamic(axis, stride_order=order)
+    return tensor

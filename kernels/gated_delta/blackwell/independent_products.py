@@ -1,15 +1,12 @@
 """Stages that are two products with nothing in between, for Blackwell's tensor cores.
 
-The output's adjoint, before K#1, and what flows through the states, after K#2; see `stages.py`:
+The output's adjoint, before K#1; see `stages.py`:
 
     (Aᵀ dO)ᵀ = dOᵀ A           [V, C], sums over C tokens
     dAᵀ      = U dOᵀ           [C, C], sums over V; upper
 
-    dQgᵀ     = h dOᵀ           [K, C], sums over V
-    dKgᵀ     = dh Uᵀ           [K, C], sums over V
-
-In the first stage dO is the left factor of one product and the right one of the other, and the same
-bytes in shared memory are both. `products.py` says how two chunks share a block.
+dO is the left factor of one product and the right one of the other, and the same bytes in shared
+memory are both. `products.py` says how two chunks share a block.
 """
 
 from typing import NamedTuple
@@ -20,7 +17,6 @@ from cutlass.memory import SmemAllocator
 
 from .products import (
     CHUNKS,
-    KEYS,
     THREADS,
     TOKENS,
     Factor,
@@ -61,13 +57,6 @@ def _output_stage(values: int) -> _Stage:
     return _Stage((first, second), fetched, ((0, 1), (2, 0)), (False, True))
 
 
-def _state_stage(values: int) -> _Stage:
-    first = Product(KEYS, values, False, False, 0)
-    second = first._replace(column=first.end)
-    fetched = tuple((Factor(product, True), Factor(product, False)) for product in (first, second))
-    return _Stage((first, second), fetched, ((0, 1), (2, 3)), (False, False))
-
-
 @cute.jit
 def output_adjoint(
     grad_output: cute.Tensor,
@@ -89,31 +78,6 @@ def output_adjoint(
     """
     stage = _output_stage(grad_output.shape[2])
     _launch(stage, (grad_output, attention, updates), (local, grad_attention))
-
-
-@cute.jit
-def state_gradients(
-    grad_output: cute.Tensor,
-    updates: cute.Tensor,
-    states: cute.Tensor,
-    grad_states: cute.Tensor,
-    query: cute.Tensor,
-    key: cute.Tensor,
-):
-    """Launch the kernel for all chunks of all batch entries and heads, L of them.
-
-    C = 64, K = 128 and V = 64 or 128 are known when it is compiled, L when it is called.
-
-    Args:
-        grad_output: dO [L, C, V], float16.
-        updates: U [L, C, V], float16.
-        states: h [L, K, V], float16.
-        grad_states: dh [L, K, V], float16.
-        query: Takes dQg = dO hᵀ [L, C, K], of the decayed queries.
-        key: Takes dKg = U dhᵀ [L, C, K], of the decayed keys.
-    """
-    stage = _state_stage(grad_output.shape[2])
-    _launch(stage, (states, grad_output, grad_states, updates), (query, key))
 
 
 def _launch(stage, tensors, results):

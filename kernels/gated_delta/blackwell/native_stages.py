@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..setting import Tokens
 from ..stages import ReverseScan, TransformGradients
 from .compilation import CHUNK, KEYS
 
 Run = Callable[..., None]
 """What runs a compiled host function on tensors, such as the virtual GPU's `VirtualFunction`."""
+
+
+class TokenGradients(NamedTuple):
+    """Gradients of packed inputs. Each [tokens, H, K]; those of absent gates are stubs."""
+
+    q: Tensor
+    k: Tensor
+    """Like q in float16."""
+    g: Tensor
+    b: Tensor
+    """Like g in float32; of a gate per head, what it has to be summed from."""
 
 
 def output_adjoint(
@@ -57,30 +70,6 @@ def transform_adjoint(
     results = _results(operands[0], (tokens, values), (tokens, keys), (tokens, tokens))
     run(*operands, *results)
     return TransformGradients(*(x.reshape(*updates.shape[:3], *x.shape[1:]) for x in results))
-
-
-def state_gradients(
-    run: Run, grad_output: Tensor, updates: Tensor, states: Tensor, grad_states: Tensor
-) -> tuple[Tensor, Tensor]:
-    """dQg and dKg; see `stages.state_gradients`.
-
-    Args:
-        run: Runs `compile_state_gradients(V)`.
-        grad_output: dO [B, H, N, C, V]; like all operands, rounded to float16.
-        updates: U [B, H, N, C, V].
-        states: h [B, H, N, K, V].
-        grad_states: dh [B, H, N, K, V].
-
-    Raises:
-        ValueError: K or C is not what the kernel is made for.
-    """
-    tokens, keys = updates.shape[-2], states.shape[-2]
-    _check("gradient through states", tokens, keys)
-    operands = _operands(grad_output, updates, states, grad_states)
-    query, key = _results(operands[0], (tokens, keys), (tokens, keys))
-    run(*operands, query, key)
-    shape = *updates.shape[:3], tokens, keys
-    return query.reshape(shape), key.reshape(shape)
 
 
 def reverse_state_scan(
@@ -139,6 +128,69 @@ def reverse_state_scan(
         grad_updates.reshape(batch, heads, chunks, tokens, values),
         grad_initial.reshape(batch, heads, keys, values),
     )
+
+
+def token_gradients(
+    run: Run,
+    tokens: Tokens,
+    scale: float,
+    starts: Tensor,
+    counts: Tensor,
+    states: Tensor,
+    grad_output: Tensor,
+    grad_states: Tensor,
+    updates: Tensor,
+    residual: Tensor | None,
+    grad_attention: Tensor,
+    grad_erasure: Tensor | None,
+) -> TokenGradients:
+    """The last stage; see `token_gradients.py`.
+
+    Args:
+        run: Runs `compile_token_gradients(V, …)`, for the gates that there are.
+        tokens: Packed, with at most `KEYS` key channels; q and k float16.
+        scale: Of the queries.
+        starts: First token of each chunk [S, N].
+        counts: Tokens of each chunk [S, N]; 0 where there is none.
+        states: h [S, H, N, K, V]; like all operands, rounded to float16.
+        grad_output: dO [S, H, N, C, V], with zeros where there is no token, like updates.
+        grad_states: dh [S, H, N, K, V].
+        updates: U [S, H, N, C, V].
+        residual: dR [S, H, N, C, V], or None if nothing is erased.
+        grad_attention: dA [S, H, N, C, C].
+        grad_erasure: dM [S, H, N, C, C], or None if nothing is erased.
+
+    Raises:
+        ValueError: K or C is not what the kernel is made for.
+    """
+    _check("gradients of tokens", grad_output.shape[-2], states.shape[-2])
+    heads, width = tokens.k.shape[1:]
+    none = tokens.k.new_empty(1, 1, dtype=torch.float32)
+
+    def rows(x: Tensor | None) -> Tensor:
+        return none if x is None else x.float().reshape(tokens.k.shape[0] * heads, -1)
+
+    def like(x: Tensor | None) -> Tensor:
+        return none if x is None else none.new_empty(len(tokens.k) * heads, width)
+
+    erased = grad_output if residual is None else residual
+    erasure = grad_attention if grad_erasure is None else grad_erasure
+    operands = _operands(states, grad_output, grad_states, updates, erased, grad_attention, erasure)
+    keys = [x.reshape(-1, width) for x in (tokens.q, tokens.k)]
+    results = [*map(torch.empty_like, keys), like(tokens.g), like(tokens.b)]
+    run(
+        *operands,
+        starts.to(torch.int32),
+        counts.to(torch.int32),
+        *keys,
+        rows(tokens.g),
+        rows(tokens.b),
+        *results,
+        heads,
+        scale,
+    )
+    made = [x if x is none else x.view(tokens.k.shape) for x in results]
+    return TokenGradients(*made)
 
 
 def _check(stage: str, tokens: int, keys: int = KEYS) -> None:

@@ -29,7 +29,7 @@ CHUNKS = 2
 """Of a block."""
 THREADS = 128
 _HALF_WARP = 16
-_FACTOR_ALIGN_BYTES = 1024
+FACTOR_ALIGN_BYTES = 1024
 
 
 class Product(NamedTuple):
@@ -44,6 +44,8 @@ class Product(NamedTuple):
     """Whether the right factor lies as [depth, TOKENS], else as [TOKENS, depth]."""
     column: int
     """Where its results begin in tensor memory."""
+    chunks: int = CHUNKS
+    """How many a block makes."""
 
     @property
     def interleaved(self) -> bool:
@@ -53,7 +55,7 @@ class Product(NamedTuple):
     @property
     def end(self) -> int:
         """The column after its results."""
-        return self.column + (TOKENS if self.interleaved else CHUNKS * TOKENS)
+        return self.column + (TOKENS if self.interleaved else self.chunks * TOKENS)
 
     def tiled(self) -> cute.TiledMma:
         across, along = OperandMajorMode.MN, OperandMajorMode.K
@@ -82,12 +84,17 @@ class Factor(NamedTuple):
         make = blackwell_helpers.make_smem_layout_b
         if self.left:
             make = blackwell_helpers.make_smem_layout_a
-        return make(self.product.tiled(), self.tile, OPERAND, CHUNKS)
+        return make(self.product.tiled(), self.tile, OPERAND, self.product.chunks)
 
     def place(self, memory: SmemAllocator) -> cute.Tensor:
         """Allocate it."""
         layout = self.layout()
-        return memory.allocate_tensor(OPERAND, layout.outer, _FACTOR_ALIGN_BYTES, layout.inner)
+        return memory.allocate_tensor(OPERAND, layout.outer, FACTOR_ALIGN_BYTES, layout.inner)
+
+    def at(self, pointer: cute.Pointer) -> cute.Tensor:
+        """Where it lies from a pointer on, which has to be a multiple of 1024 bytes."""
+        layout = self.layout()
+        return cute.make_tensor(cute.recast_ptr(pointer, layout.inner, OPERAND), layout.outer)
 
     def view(self, place: cute.Tensor) -> cute.Tensor:
         """As which it finds what was put there as a factor of another product."""
@@ -113,7 +120,7 @@ class Factor(NamedTuple):
             *(atom, 0, cute.make_layout(1)),
             *(cute.group_modes(tensor, 0, 3) for tensor in (target, tile)),
         )
-        for chunk in range(CHUNKS):
+        for chunk in range(self.product.chunks):
             cute.copy(atom, of[None, 0, 0, start + chunk], into[None, chunk], tma_bar_ptr=barrier)
 
 
@@ -181,7 +188,7 @@ def multiply(product, left, right, base):
     tiled = product.tiled()
     lefts, rights = tiled.make_fragment_A(left), tiled.make_fragment_B(right)
     layout = tiled.make_fragment_C(tiled.partition_shape_C((product.rows, TOKENS))).layout
-    for chunk in range(CHUNKS):
+    for chunk in range(product.chunks):
         offset = chunk * (_HALF_WARP * LANE_STRIDE if product.interleaved else TOKENS)
         total = cute.make_tensor(base + product.column + offset, layout)
         for step in range(cute.size(lefts, mode=[2])):
@@ -203,7 +210,7 @@ def rows(product, base, thread):
         channel = thread // 32 * _HALF_WARP + thread % _HALF_WARP
         places = [(thread // _HALF_WARP % 2, channel)]
     else:
-        places = [(chunk, thread) for chunk in range(CHUNKS)]
+        places = [(chunk, thread) for chunk in range(product.chunks)]
     found = []
     for index, place in enumerate(places):
         found.append((*place, cute.make_rmem_tensor(TOKENS, SUM)))

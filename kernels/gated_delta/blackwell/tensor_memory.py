@@ -8,8 +8,6 @@ from cutlass.cutlass_dsl import dsl_user_op
 
 LANES, LANE_STRIDE = 128, 1 << 16
 """Lanes, and how far apart they lie in addresses of tensor memory."""
-WIDTH = 64
-"""Columns of float32 that one instruction moves."""
 
 
 @dsl_user_op
@@ -29,13 +27,14 @@ def load_row(place, row, thread):
 
     Args:
         place: pointer to the first column.
-        row: 64 registers, float32.
+        row: registers for them, float32; a power of two of at most 64.
         thread: which lane it is, of 128.
     """
-    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x64), Float32)
-    columns = _columns(place, WIDTH)
+    width = cute.size(row)
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(_repetition(width)), Float32)
+    columns = _columns(place, width)
     copy = tcgen05.make_tmem_copy(atom, columns).get_slice(thread)
-    shape = copy.partition_D(cute.make_identity_tensor((LANES, WIDTH))).shape
+    shape = copy.partition_D(cute.make_identity_tensor((LANES, width))).shape
     cute.copy(
         copy, copy.partition_S(columns), cute.make_tensor(row.iterator, cute.make_layout(shape))
     )
@@ -43,23 +42,28 @@ def load_row(place, row, thread):
 
 def store_row(row, place, thread):
     """The reverse; asynchronous, until `fence_view_async_tmem_store`."""
-    _store(row.iterator, place, thread, tcgen05.Repetition.x64, WIDTH)
+    _store(row.iterator, place, thread, cute.size(row))
 
 
 def store_factor(row, place, thread):
     """Round to float16 and store, two to a column, as products read a left factor."""
-    halves = cute.make_rmem_tensor(WIDTH, Float16)
+    halves = cute.make_rmem_tensor(cute.size(row), Float16)
     halves.store(row.load().to(Float16))
     pairs = cute.recast_ptr(halves.iterator, dtype=Float32)
-    _store(pairs, place, thread, tcgen05.Repetition.x32, WIDTH // 2)
+    _store(pairs, place, thread, cute.size(row) // 2)
 
 
-def _store(values, place, thread, repetition, width):
-    atom = cute.make_copy_atom(tcgen05.St32x32bOp(repetition), Float32)
+def _store(values, place, thread, width):
+    atom = cute.make_copy_atom(tcgen05.St32x32bOp(_repetition(width)), Float32)
     columns = _columns(place, width)
     copy = tcgen05.make_tmem_copy(atom, columns).get_slice(thread)
     shape = copy.partition_S(cute.make_identity_tensor((LANES, width))).shape
     cute.copy(copy, cute.make_tensor(values, cute.make_layout(shape)), copy.partition_D(columns))
+
+
+def _repetition(width):
+    """What moves so many columns at once."""
+    return getattr(tcgen05.Repetition, f"x{width}")
 
 
 def _columns(place, width):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 
-from lethe_env.kernels.cute_dsl import placeholder
+from lethe_env.kernels.cute_dsl import load, placeholder
 from lethe_env.kernels.gated_delta.blackwell import execution
 from lethe_env.vgpu.cute.tensor_arguments import DeviceTensor, tensor_type
 from lethe_env.vgpu.memory import AddressSpace
@@ -15,18 +15,22 @@ ADDRESS_BYTES = 8
 
 
 @pytest.mark.parametrize(
-    "shape, dtype, name",
+    "shape, known, dtype, name",
     [
-        ((5, 64, 128), torch.float16, "Float16"),
-        ((1, 64, 64), torch.float32, "Float32"),
-        ((7, 128), torch.float32, "Float32"),
+        ((5, 64, 128), (None, 64, 128), torch.float16, "Float16"),
+        ((1, 64, 64), (None, 64, 64), torch.float32, "Float32"),
+        ((7, 128), (None, 128), torch.float32, "Float32"),
+        ((7, 48), (None, None), torch.float16, "Float16"),
+        ((7, 1), (None, None), torch.float32, "Float32"),
+        ((1, 1), (None, None), torch.int32, "Int32"),
     ],
 )
-def test_tensors_of_a_gpu_are_packed_as_those_of_the_virtual_one(shape, dtype, name):
-    """An address, then the length that no kernel was compiled with."""
+def test_tensors_of_a_gpu_are_packed_as_those_of_the_virtual_one(shape, known, dtype, name):
+    """An address, then the lengths and strides that no kernel was compiled with."""
     tensor = torch.zeros(shape, dtype=dtype)
-    type_ = tensor_type("x", placeholder(name, None, *shape[1:]))
-    virtual, real = DeviceTensor(type_, tensor, AddressSpace()), execution.as_argument(tensor)
+    type_ = placeholder(name, *known)
+    virtual = DeviceTensor(tensor_type("x", type_), tensor, AddressSpace())
+    real = execution.as_argument(type_, tensor)
     (theirs,), (ours,) = virtual.__c_pointers__(), real.__c_pointers__()
     packed_bytes = len(virtual._data) - 1
     assert packed_bytes > ADDRESS_BYTES
@@ -37,9 +41,18 @@ def test_tensors_of_a_gpu_are_packed_as_those_of_the_virtual_one(shape, dtype, n
     assert ctypes.c_uint64.from_address(ours).value == tensor.data_ptr()
 
 
+@pytest.mark.parametrize("name, value", [("Int32", 3), ("Float32", 0.125)])
+def test_numbers_have_the_type_that_a_function_was_compiled_with(name, value):
+    number = getattr(load("cutlass"), name)
+    found = execution.as_argument(number(1), value)
+    assert isinstance(found, number)
+    assert found.value == value
+
+
 def test_another_gpu_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(triton.runtime.driver, "_active", object())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(execution, "_COMPILED", {})
     run = execution.executable(lambda values: values, 64)
     with pytest.raises(RuntimeError, match=r"capability 10\.0, and this one has 9\.0; leave out"):
         run(torch.zeros(1))

@@ -1,4 +1,4 @@
-"""The output's adjoint and what flows through states, by tcgen05."""
+"""The output's adjoint, by tcgen05."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,14 @@ import torch
 from lethe_env.gates.hardware import excesses
 from lethe_env.kernels.footprint import footprint
 from lethe_env.kernels.gated_delta import stages
-from lethe_env.kernels.gated_delta.blackwell.compilation import (
-    compile_output_adjoint,
-    compile_state_gradients,
-)
+from lethe_env.kernels.gated_delta.blackwell.compilation import compile_output_adjoint
 from lethe_env.vgpu.cute.function import VirtualFunction
 
 from .rounding import product_error
 from .running import assert_bits_do_not_depend_on_the_schedule, assert_within, resources, run
 
 pytestmark = pytest.mark.xdist_group("blackwell")
-KEYS, TOKENS = 128, 64
+TOKENS = 64
 
 
 def draw(chunks, *shapes):
@@ -51,36 +48,10 @@ class OutputStage:
         return stages.output_adjoint(*(tensor.double() for tensor in inputs))
 
 
-@dataclass(frozen=True)
-class StateStage:
-    """dQg = dO hᵀ and dKg = U dhᵀ."""
-
-    function: VirtualFunction
-    values: int
-    columns: int = 256
-
-    @property
-    def depths(self):
-        return self.values, self.values
-
-    def operands(self, chunks):
-        rows, states = (TOKENS, self.values), (KEYS, self.values)
-        return draw(chunks, rows, rows, states, states)
-
-    def shapes(self, chunks):
-        return [(chunks, TOKENS, KEYS)] * 2
-
-    def exactly(self, inputs):
-        return stages.state_gradients(*(tensor.double() for tensor in inputs))
-
-
-@pytest.fixture(scope="module", params=["output 64", "output 128", "states 64", "states 128"])
+@pytest.fixture(scope="module", params=[64, 128], ids="V{}".format)
 def stage(request):
-    name, values = request.param.split()
-    if name == "output":
-        function = VirtualFunction(compile_output_adjoint(int(values)))
-        return OutputStage(function, int(values), columns=2 * int(values))
-    return StateStage(VirtualFunction(compile_state_gradients(int(values))), int(values))
+    function = VirtualFunction(compile_output_adjoint(request.param))
+    return OutputStage(function, request.param, columns=2 * request.param)
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 5])
@@ -115,7 +86,6 @@ def test_a_block_fits_and_gives_tensor_memory_back(stage):
     assert excesses(resources(stage.function, stage.operands(1), *stage.shapes(1))) == []
 
 
-@pytest.mark.parametrize("compiler", [compile_output_adjoint, compile_state_gradients])
-def test_what_the_kernels_are_not_made_for(compiler):
+def test_what_the_kernel_is_not_made_for():
     with pytest.raises(ValueError, match=r"takes \(64, 128\) value channels, not 32"):
-        compiler(32)
+        compile_output_adjoint(32)
