@@ -190,6 +190,7 @@ def _kernel(
     places, decayed = _places(memory, factors)
     pairs = [matrix.place(memory) for matrix in matrices]
     near = memory.allocate_tensor(SUM, cute.make_layout((BLOCK, BLOCK, BLOCKS, len(pairs))), 16)
+    whole = memory.allocate_tensor(SUM, cute.make_layout((KEYS, BLOCKS, 2)), 16)
     block = begin(memory, _BARRIERS, COLUMNS)
     loaded, multiplied, base = block.loaded, block.multiplied, block.base
     if warp == 0:
@@ -205,9 +206,10 @@ def _kernel(
         grad_queries, grad_keys, grad_gates, grad_erase_gates,
     )  # fmt: skip
     start, count = starts[sequence, chunk], counts[sequence, chunk]
-    own = _channel(inputs, results, start, count, head, heads, thread, scale, stage)
-    totals = cute.make_rmem_tensor(BLOCKS, SUM)
+    own = _channel(inputs, results, start, count, head, heads, thread, scale)
+    totals, crossing = whole[thread, None, 0], whole[thread, None, 1]
     totals.fill(1.0)
+    crossing.fill(0.0)
     if cutlass.const_expr(stage.decays):
         for number in cutlass.range(BLOCKS):
             _total(own, number, totals)
@@ -220,8 +222,6 @@ def _kernel(
         commit(multiplied)
     cute.arch.mbarrier_wait(loaded, 0)
     cute.arch.mbarrier_wait(loaded + 1, 0)
-    crossing = cute.make_rmem_tensor(BLOCKS, SUM)
-    crossing.fill(0.0)
     if cutlass.const_expr(stage.decays):
         through = _through(places[0], places[2], thread, stage.values)
         crossing.fill(through * totals[0] * totals[1] * totals[2] * totals[3])
@@ -244,9 +244,8 @@ def _kernel(
         commit(multiplied + 1)
     cute.arch.mbarrier_wait(multiplied + 1, 0)
     after_sync()
-    beyond = cute.make_rmem_tensor(1, SUM)
     for step in cutlass.range(BLOCKS):
-        _finish(own, step, totals, crossing, beyond, near, base, thread, stage)
+        _finish(own, step, totals, crossing, near, base, thread, stage)
     end(block)
 
 
@@ -278,33 +277,44 @@ def _pairs(place, across):
     return cute.make_tensor(place.iterator, layout.outer)
 
 
-class _Channel(NamedTuple):
-    """One channel of a chunk's tokens."""
+class _Line(NamedTuple):
+    """One channel of packed tokens."""
 
-    inputs: list[cute.Pointer]
-    """At the first token: q, k, g and b."""
-    results: list[cute.Pointer]
+    first: cute.Pointer
+    """At the first token."""
+    step: cutlass.Int64
+    """From token to token."""
+
+    def at(self, token):
+        return self.first + token * self.step
+
+
+class _Channel(NamedTuple):
+    """What a thread has of a chunk's tokens."""
+
+    inputs: list[_Line]
+    """Of q, k, g and b."""
+    results: list[_Line]
     """Of dq, dk, dg and db."""
-    steps: list[cutlass.Int32]
-    """From token to token: of keys, g and b."""
     count: cutlass.Int32
     """Tokens that there are."""
     scale: cutlass.Float32
 
 
-def _channel(inputs, results, start, count, head, heads, thread, scale, stage):
+def _channel(inputs, results, start, count, head, heads, thread, scale):
     """The thread's own channel, which has no tokens if it lies behind the last one."""
-    first = cutlass.Int64(start) * heads + head
-    queries, _, gates, erase_gates = inputs
+    queries, keys, *gates = inputs
     width = queries.shape[1]
 
-    def at(tensor):
-        channel = cutlass.select_(thread < tensor.shape[1], thread, tensor.shape[1] - 1)
-        return tensor.iterator + (first * tensor.shape[1] + channel)
+    def line(tensor, width):
+        # One gate for all channels is read by all threads.
+        channel = cutlass.select_(width == 1, 0, thread)
+        place = (cutlass.Int64(start) * heads + head) * width + channel
+        return _Line(tensor.iterator + place, cutlass.Int64(heads * width))
 
     count = cutlass.Int32(cutlass.select_(thread < width, count, 0))
-    steps = [heads * tensor.shape[1] for tensor in (queries, gates, erase_gates)]
-    return _Channel([at(x) for x in inputs], [at(x) for x in results], steps, count, scale)
+    lines = [line(queries, width), line(keys, width), *(line(x, x.shape[1]) for x in gates)]
+    return _Channel(lines, [line(x, width) for x in results], count, scale)
 
 
 class _Tokens(NamedTuple):
@@ -320,28 +330,41 @@ class _Tokens(NamedTuple):
 
 def _load(own, number, stage):
     """A block's tokens; zeros, and no decay, where there are none."""
-    rows = [_Row(own, number * BLOCK + n) for n in range(BLOCK)]
-    none, one = [SUM(0.0)] * BLOCK, [SUM(1.0)] * BLOCK
-    return _Tokens(
-        [row.load(0, 0) * own.scale for row in rows],
-        [row.load(1, 0) for row in rows],
-        [row.load(3, 2) for row in rows] if stage.erases else none,
-        [_exponential(row.load(2, 1)) for row in rows] if stage.decays else one,
-    )
+    q, k, g, b = own.inputs
+    q, k, *gates = _read([q, k] + [g] * stage.decays + [b] * stage.erases, own.count, number)
+    decay, erase = [SUM(1.0)] * BLOCK, [SUM(0.0)] * BLOCK
+    if stage.decays:
+        decay = [_exponential(x) for x in gates.pop(0)]
+    if stage.erases:
+        (erase,) = gates
+    return _Tokens([x * own.scale for x in q], k, erase, decay)
 
 
-class _Row:
-    """Where a token of a channel lies, or the last one before it if it is not there."""
+def _read(lines, count, number):
+    """A block's tokens of some lines, zeros where there are none."""
+    first = number * BLOCK
+    rows = [cute.make_rmem_tensor(BLOCK, SUM) for _ in lines]
+    _fill(rows, [line.at(first) for line in lines], [line.step for line in lines], count - first)
+    return [[row[n] for n in range(BLOCK)] for row in rows]
 
-    def __init__(self, own, token):
-        self._own, self.there = own, token < own.count
-        last = cutlass.select_(own.count > 0, own.count - 1, 0)
-        self._token = cutlass.Int32(cutlass.select_(self.there, token, last))
 
-    def load(self, tensor, step):
-        place = self._own.inputs[tensor] + self._token * self._own.steps[step]
-        value = cute.make_tensor(place, cute.make_layout(1))[0].to(SUM)
-        return SUM(cutlass.select_(self.there, value, SUM(0.0)))
+@cute.jit
+def _fill(rows: list, places: list, steps: list, count: cutlass.Int32):
+    if count >= BLOCK:
+        for row, place, step in zip(rows, places, steps, strict=True):
+            for n in cutlass.range_constexpr(BLOCK):
+                row[n] = _at(place + n * step)[0].to(SUM)
+    else:
+        for n in cutlass.range_constexpr(BLOCK):
+            for row in rows:
+                row[n] = SUM(0.0)
+            if n < count:
+                for row, place, step in zip(rows, places, steps, strict=True):
+                    row[n] = _at(place + n * step)[0].to(SUM)
+
+
+def _at(place):
+    return cute.make_tensor(place, cute.make_layout(1))
 
 
 def _exponential(x):
@@ -350,10 +373,8 @@ def _exponential(x):
 
 def _total(own, number, totals):
     """The decay over a whole block."""
-    rows = [_Row(own, number * BLOCK + n) for n in range(BLOCK)]
-    total = _exponential(sum((row.load(2, 1) for row in rows), SUM(0.0)))
-    for other in range(BLOCKS):
-        totals[other] = cutlass.select_(number == other, total, totals[other])
+    (gates,) = _read(own.inputs[2:3], own.count, number)
+    totals[number] = _exponential(sum(gates, SUM(0.0)))
 
 
 def _through(states, grad_states, thread, values):
@@ -428,16 +449,17 @@ def _prepare(own, number, totals, crossing, decayed, base, thread, stage):
     forth, back = _forth(x.decay), _back(x.decay)
     keys, queries = _times(x.k, back), _times(x.q, forth)
     erase = _times(_times(x.b, x.k), forth)
-    c = totals
+    c = [totals[n] for n in range(BLOCKS)]
     entry = _pick([SUM(1.0), c[0], c[0] * c[1], c[0] * c[1] * c[2]], number)
     leave = _pick([c[1] * c[2] * c[3], c[2] * c[3], c[3], SUM(1.0)], number)
     arriving = _dot(queries, _scale(base + QUERY, number, entry, thread), SUM(0.0))
     leaving = _dot(keys, _scale(base + KEY, number, leave, thread), SUM(0.0))
     if stage.erases:
         arriving = _dot(erase, _scale(base + ERASED, number, -entry, thread), arriving)
-    for other in range(BLOCKS):
-        after = cutlass.select_(other > number, leaving, SUM(0.0))
-        crossing[other] += SUM(cutlass.select_(other < number, arriving, after))
+    if stage.decays:
+        for other in range(BLOCKS):
+            after = cutlass.select_(other > number, leaving, SUM(0.0))
+            crossing[other] += SUM(cutlass.select_(other < number, arriving, after))
     _put(_row(keys), c[1], number, decayed, thread, 0, 0)
     _put(_row(queries), c[2], number, decayed, thread, 1, BLOCKS - 1)
     if stage.erases:
@@ -450,7 +472,8 @@ def _scale(place, number, factor, thread):
     row = cute.make_rmem_tensor(BLOCK, SUM)
     load_row(place, row, thread)
     cute.arch.fence_view_async_tmem_load()
-    row.store(row.load() * factor)
+    for n in range(BLOCK):
+        row[n] *= factor
     store_row(row, place, thread)
     return [row[n] for n in range(BLOCK)]
 
@@ -473,7 +496,8 @@ def _put(
     if number != free:
         _keep(row, decayed, thread, BLOCKS * which + number)
     if number == far:
-        row.store(row.load() * factor)
+        for n in cutlass.range_constexpr(BLOCK):
+            row[n] *= factor
         _keep(row, decayed, thread, BLOCKS * which + free)
 
 
@@ -528,18 +552,13 @@ class _Gradients(NamedTuple):
     decay: list
 
 
-def _finish(own, step, totals, crossing, beyond, near, base, thread, stage):
-    """All gradients of a block's tokens: of the last, the third, the first and the second block.
-
-    `beyond` hands on what crosses both border 32 and all of the next block.
-    """
+def _finish(own, step, totals, crossing, near, base, thread, stage):
+    """All gradients of a block's tokens: of the last, the third, the first and the second block."""
     is_right = step < BLOCKS // 2
     number = cutlass.Int32(cutlass.select_(is_right, BLOCKS - 1 - step, step - BLOCKS // 2))
     x = _load(own, number, stage)
-    crossed = _pick(crossing, number) + beyond[0]
-    beyond[0] = SUM(0.0)
     erase = _times(x.b, x.k)
-    found = _from_elsewhere(x, erase, number, totals, crossed, beyond, base, thread, stage)
+    found = _from_elsewhere(x, erase, number, totals, crossing, base, thread, stage)
     _within(x, erase, found, near[None, None, number, None], 0, BLOCK, stage)
     for n in range(BLOCK):
         erased, b, k = found.erased[n], x.b[n], x.k[n]
@@ -548,59 +567,64 @@ def _finish(own, step, totals, crossing, beyond, near, base, thread, stage):
         _store(own, number * BLOCK + n, row, stage)
 
 
-def _from_elsewhere(x, erase, number, totals, crossed, beyond, base, thread, stage):
+def _from_elsewhere(x, erase, number, totals, crossing, base, thread, stage):
     """Gradients that came from the states and all other blocks, and what is crossed by them."""
-    place = number, beyond, base, thread
-    back = _back(x.decay)
-    leaving = _times(x.k, back)
-    left = _sums(leaving, KEY, totals[1], *place)
-    key, decay = _times(left, back), [SUM(0.0)] * BLOCK
-    _add_crossed_before(decay, leaving, left)
+    place = number, totals, crossing, base, thread
+    key = _sums(x.k, _back(x.decay), KEY, *place)
+    decay = [SUM(0.0)] * BLOCK
+    _add_crossed_before(decay, x.k, key)
     forth = _forth(x.decay)
-    weights = [_times(x.q, forth)]
-    arrived = [_sums(weights[0], QUERY, totals[2], *place)]
+    query = _sums(x.q, forth, QUERY, *place)
+    erased = [SUM(0.0)] * BLOCK
     if stage.erases:
-        weights.append(_times(erase, forth))
-        arrived.append(_sums(weights[1], ERASED, totals[2], *place))
+        erased = _sums(erase, forth, ERASED, *place)
+    crossed = crossing[number]
     for n in reversed(range(BLOCK)):
-        for sums, weight in zip(arrived, weights, strict=True):
-            crossed = cute.math.fma(weight[n], sums[n], crossed)
+        crossed = cute.math.fma(x.q[n], query[n], crossed)
+        if stage.erases:
+            crossed = cute.math.fma(erase[n], erased[n], crossed)
         decay[n] += crossed
-    query, *erased = (_times(sums, forth) for sums in arrived)
-    return _Gradients(query, *(erased or [[SUM(0.0)] * BLOCK]), key, decay)
+    return _Gradients(query, erased, key, decay)
 
 
-def _add_crossed_before(decay, leaving, left):
+def _add_crossed_before(decay, keys, gradients):
     """Add what crosses each token's decay from earlier ones."""
-    crossed = leaving[0] * left[0]
-    for n in range(1, len(left)):
+    crossed = keys[0] * gradients[0]
+    for n in range(1, len(decay)):
         decay[n] += crossed
-        crossed = cute.math.fma(leaving[n], left[n], crossed)
+        crossed = cute.math.fma(keys[n], gradients[n], crossed)
 
 
-def _sums(weights, column, factor, number, beyond, base, thread):
-    """A block's sums, with what comes over border 32 if the block is not next to it."""
+def _sums(sources, decays, column, number, totals, crossing, base, thread):
+    """Gradients of a block, with what comes over border 32 if the block is not next to it."""
     row = cute.make_rmem_tensor(BLOCK, SUM)
     load_row(base + column + number * BLOCK, row, thread)
     cute.arch.fence_view_async_tmem_load()
-    far = 0 if column == KEY else BLOCKS - 1
-    _add_beyond(row, _row(weights), base + BEYOND[column], thread, factor, beyond, number == far)
+    for n in range(BLOCK):
+        row[n] *= decays[n]
+    far, between = (0, 1) if column == KEY else (3, 2)
+    place = base + BEYOND[column]
+    _add_beyond(row, sources, decays, place, thread, totals, crossing, number == far, between)
     return [row[n] for n in range(BLOCK)]
 
 
 @cute.jit
 def _add_beyond(
-    row: cute.Tensor, weights: cute.Tensor, place: cute.Pointer, thread: cutlass.Int32,
-    factor: cutlass.Float32, beyond: cute.Tensor, is_far: cutlass.Boolean,
+    row: cute.Tensor, sources: list, decays: list, place: cute.Pointer, thread: cutlass.Int32,
+    totals: cute.Tensor, crossing: cute.Tensor, is_far: cutlass.Boolean,
+    between: cutlass.Constexpr,
 ):  # fmt: skip
+    """It crosses the block between as well, whose turn comes next."""
     if is_far:
         more = cute.make_rmem_tensor(BLOCK, SUM)
         load_row(place, more, thread)
         cute.arch.fence_view_async_tmem_load()
-        more.store(more.load() * factor)
-        row.store(row.load() + more.load())
-        beyond[0] = _dot([weights[n] for n in range(BLOCK)], [more[n] for n in range(BLOCK)],
-                         beyond[0])  # fmt: skip
+        factor, crossed = totals[between], crossing[between]
+        for n in cutlass.range_constexpr(BLOCK):
+            term = more[n] * (factor * decays[n])
+            row[n] += term
+            crossed = cute.math.fma(sources[n], term, crossed)
+        crossing[between] = crossed
 
 
 def _within(x, erase, found, near, first, count, stage):
@@ -651,10 +675,9 @@ def _within(x, erase, found, near, first, count, stage):
 def _store(own, token, row, stage):
     """Write a token's gradients, if there is a token."""
     wanted = True, True, stage.decays, stage.erases
-    places = [place + token * own.steps[0] for place in own.results]
     kept = [
-        (place, value.to(place.value_type))
-        for place, value, is_wanted in zip(places, row, wanted, strict=True)
+        (line.at(token), value.to(line.first.value_type))
+        for line, value, is_wanted in zip(own.results, row, wanted, strict=True)
         if is_wanted
     ]
     _write([place for place, _ in kept], [value for _, value in kept], token < own.count)
@@ -664,4 +687,4 @@ def _store(own, token, row, stage):
 def _write(places: list, values: list, is_there: cutlass.Boolean):
     if is_there:
         for place, value in zip(places, values, strict=True):
-            cute.make_tensor(place, cute.make_layout(1))[0] = value
+            _at(place)[0] = value
