@@ -43,7 +43,7 @@ def executable(compile_stage: Callable[..., Compiled], value_dim: int, *has: boo
     That is Triton's device: the virtual GPU if `VirtualDriver` is active, else the current GPU.
 
     Args:
-        compile_stage: Of `compilation.py`; called once for the same arguments.
+        compile_stage: Of `compilation.py`.
         value_dim: One of `compilation.VALUES`.
         has: What else the function takes.
 
@@ -51,10 +51,15 @@ def executable(compile_stage: Callable[..., Compiled], value_dim: int, *has: boo
         ModuleNotFoundError: The DSL is not installed; says how to.
         RuntimeError: The GPU is none of compute capability 10.0.
     """
+    return _running(compiled_once(compile_stage, value_dim, *has))
+
+
+def compiled_once(compile_stage: Callable[..., Compiled], value_dim: int, *has: bool) -> Compiled:
+    """What a stage is compiled to, arguments as of `executable`."""
     key = compile_stage, value_dim, has
     if key not in _COMPILED:
         _COMPILED[key] = compile_stage(value_dim, *has)
-    return _running(_COMPILED[key])
+    return _COMPILED[key]
 
 
 def compiled_stages() -> list[tuple[str, int, Run]]:

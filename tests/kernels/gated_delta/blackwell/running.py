@@ -37,11 +37,16 @@ def assert_bits_do_not_depend_on_the_schedule(function, inputs, *shapes):
 
 
 def resources(function, inputs, *shapes):
+    """What a launch takes that writes results of these shapes; see `resources_of`."""
+    return resources_of(function, [*inputs, *map(torch.empty, shapes)])
+
+
+def resources_of(function, arguments):
     """What a launch takes, as RES-02 judges it; nothing is launched."""
     requests = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VirtualFunction, "launch", lambda _, request: requests.append(request))
-        function(*inputs, *map(torch.empty, shapes))
+        function(*arguments)
     (request,) = requests
     found = footprint(function.compiled.ptx, function.compiled.cubin)
     return KernelResources(
