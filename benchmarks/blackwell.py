@@ -40,12 +40,12 @@ TARGET = TARGETS["B200"]
 STAGES = {
     "output_adjoint_kernel": "dA, Aᵀ dO",
     "reverse_state_scan_kernel": "K#1",
-    "inter_chunk_kernel": "through states",
     "transform_adjoint_kernel": "K#2, dv, dw",
-    "intra_chunk_kernel": "within a chunk",
+    "inter_chunk_kernel": "dq, dk, dg, db",
+    "intra_chunk_kernel": "dq, dk, dg, db",
 }
 """What a Triton kernel of the backward makes."""
-NATIVE_STAGES = ("dA, Aᵀ dO", "K#1", "K#2, dv, dw", "within a chunk")
+NATIVE_STAGES = tuple(dict.fromkeys(STAGES.values()))
 """What the native kernels make, in the order of their launches; Triton's do the rest of it."""
 NATIVE_PREFIX = "kernel_cutlass"
 """Of the names that the CuTe DSL gives to kernels."""
@@ -212,7 +212,7 @@ def print_times(tokens: int, heads: int) -> None:
             backward_work(tokens, values, choose, session) for choose in (natively, in_triton)
         )
         native, triton = (by_stage(work.launches, heads) for work in (ours, theirs))
-        for stage in STAGES.values():
+        for stage in NATIVE_STAGES:
             _print_row(values, stage, triton[stage], native[stage])
         total = [sum(x.total_us for x in found.values()) for found in (triton, native)]
         only = sum((x.native_us for x in native.values()), 0.0)
