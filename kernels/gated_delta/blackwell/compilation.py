@@ -88,7 +88,7 @@ def compile_token_gradients(value_dim: int, decays: bool, erases: bool) -> Compi
     from .token_gradients import token_gradients
 
     rows, pairs = (CHUNK, value_dim), (CHUNK, CHUNK)
-    shapes = (KEYS, value_dim), rows, (KEYS, value_dim), rows, rows, pairs, pairs
+    shapes = (KEYS, value_dim), rows, rows, (KEYS, value_dim), rows, pairs, pairs
     tokens = 2 * ["Float16"] + 2 * ["Float32"]
     return compile_host(
         token_gradients(decays, erases),

@@ -175,7 +175,7 @@ def token_gradients(
 
     erased = grad_output if residual is None else residual
     erasure = grad_attention if grad_erasure is None else grad_erasure
-    operands = _operands(states, grad_output, grad_states, updates, erased, grad_attention, erasure)
+    operands = _operands(states, grad_output, erased, grad_states, updates, grad_attention, erasure)
     keys = [x.reshape(-1, width) for x in (tokens.q, tokens.k)]
     results = [*map(torch.empty_like, keys), like(tokens.g), like(tokens.b)]
     run(
