@@ -183,7 +183,7 @@ def token_gradients(decays: bool, erases: bool):
         _kernel(
             atoms, sources, starts, counts, (queries, keys, gates, erase_gates),
             (grad_queries, grad_keys, grad_gates, grad_erase_gates), heads, scale, stage,
-        ).launch(grid=(chunks, heads, sequences), block=(THREADS, 1, 1))  # fmt: skip
+        ).launch(grid=(sequences * chunks, heads, 1), block=(THREADS, 1, 1))  # fmt: skip
 
     return host
 
@@ -197,8 +197,10 @@ def _kernel(
 ):  # fmt: skip
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    chunk, head, sequence = cute.arch.block_idx()
-    index = (sequence * heads + head) * starts.shape[1] + chunk
+    own_chunk, head, _ = cute.arch.block_idx()
+    chunks = starts.shape[1]
+    sequence, chunk = own_chunk // chunks, own_chunk % chunks
+    index = (sequence * heads + head) * chunks + chunk
     memory = SmemAllocator()
     places, decayed = _places(memory, stage)
     near = memory.allocate_tensor(SUM, cute.make_layout((BLOCK, BLOCK, BLOCKS, 2)), 16)
@@ -233,8 +235,8 @@ def _kernel(
         cute.arch.mbarrier_wait(loaded + number, 0)
     if cutlass.const_expr(stage.decays):
         through_states(own, places[0][0], places[1][0], stage.values)
-    for number, place in enumerate(places[2]):
-        _spread(place, near[None, None, None, number], thread - TOKENS * number)
+    for number, matrix in enumerate(places[2]):
+        _spread(matrix, near[None, None, None, number], thread - TOKENS * number)
     cute.arch.mbarrier_wait(multiplied, 0)
     # From here on nobody reads states and token rows, and decayed tokens may take their place.
     everyone().arrive_and_wait()

@@ -151,14 +151,17 @@ def bounds(x):
 
 
 def _least(x):
-    """Of products between blocks, whose decayed factors may be subnormal in float16."""
+    """Of products between blocks, whose decayed factors may be subnormal in float16.
+
+    The factor that a token's own decay is in enters its gradient in float32.
+    """
     q, k, erase, decay = x.rows()
     pairs = Pairs(x.grad_attention, x.grad_erasure)
     least = torch.full_like(q, SMALLEST_HALF)
     no_decay = decay.span.masked_fill(decay.span > -torch.inf, 0.0)
     of_keys = stages.intra_chunk_gradients(q, least, erase, no_decay, pairs)
     of_queries = stages.intra_chunk_gradients(least, k, least, no_decay, pairs)
-    total = of_keys.decay + of_queries.decay
+    total = split(x.g, TOKENS).exp() * (of_keys.decay + of_queries.decay)
     return KeyGradients(of_keys.query, of_keys.erased, of_queries.key, total)
 
 
@@ -243,7 +246,7 @@ def test_without_decays_small_integers_are_exact(function):
 
 
 def test_strong_decays_and_hard_resets(function):
-    """Of whatever flows over g = −inf nothing is left, and no NaN comes of it."""
+    """Gradients of strong decays are small, and so are their errors; nothing flows over −inf."""
     x = draw(64, length=TOKENS, heads=1)
     gates = x.g.clone()
     gates[0, 20:30:3] = -18.0
