@@ -11,8 +11,8 @@ for memory, nor in K#1 for one chunk after the other.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,8 +28,14 @@ from lethe_env.kernels.gated_delta.blackwell.compilation import (
     VALUES,
     compile_reverse_state_scan,
 )
-from lethe_env.kernels.gated_delta.blackwell.native_stages import reverse_state_scan
-from lethe_env.kernels.gated_delta.setting import Setting
+from lethe_env.kernels.gated_delta.blackwell.native_stages import (
+    ReverseScan,
+    Run,
+    reverse_state_scan,
+)
+from lethe_env.kernels.gated_delta.chunks import equal_chunks
+from lethe_env.kernels.gated_delta.forward_pass import Scratch
+from lethe_env.kernels.gated_delta.setting import Setting, Tokens, setting_for
 from lethe_env.vgpu.cute.function import VirtualFunction
 from lethe_env.vgpu.driver import VirtualDriver
 from lethe_env.vgpu.operations import Operation, OperationLog
@@ -43,10 +49,10 @@ STAGES = {
     "transform_adjoint_kernel": "K#2, dv, dw",
     "inter_chunk_kernel": "dq, dk, dg, db",
     "intra_chunk_kernel": "dq, dk, dg, db",
+    "token_gradients_kernel": "dq, dk, dg, db",
 }
-"""What a Triton kernel of the backward makes."""
-NATIVE_STAGES = tuple(dict.fromkeys(STAGES.values()))
-"""What the native kernels make, in the order of their launches; Triton's do the rest of it."""
+"""What a kernel of the backward makes, Triton's or native, by what its name has in it. Natively,
+K#1 makes Aᵀ dO, and K#2 dA."""
 NATIVE_PREFIX = "kernel_cutlass"
 """Of the names that the CuTe DSL gives to kernels."""
 
@@ -72,13 +78,16 @@ def draw_inputs(draw: Draw, values: int) -> list[Tensor]:
     return [q, k, draw(values), *gates]
 
 
-def scan_inputs(tokens: int, values: int) -> list[Tensor]:
-    """What K#1 gets in the backward of a Gated DeltaNet-2 of one head, in float64."""
+def scan_inputs(tokens: int, values: int) -> tuple[list[Tensor], Tensor]:
+    """What `stages.reverse_state_scan` gets in the backward of a Gated DeltaNet-2, and A.
+
+    Of one head, in float64.
+    """
     draw, generator = drawing(tokens)
     _, final, saved = chunked.chunked_forward(*draw_inputs(draw, values))
     output = chunked.split(draw(values), CHUNK)
     _, local = stages.output_adjoint(output, saved.pairs.attention, saved.scan.updates)
-    return [
+    scan = [
         saved.q * saved.decay.prefix.exp(),
         saved.k * saved.decay.suffix.exp(),
         saved.erase_transformed,
@@ -87,6 +96,27 @@ def scan_inputs(tokens: int, values: int) -> list[Tensor]:
         local,
         torch.randn(final.shape, generator=generator, dtype=torch.float64),
     ]
+    return scan, saved.pairs.attention
+
+
+def native_scan(run: Run, given: list[Tensor], attention: Tensor) -> ReverseScan:
+    """K#1 of the same on one head, its operands rounded to float16."""
+    query, key, erase, total, output, _, final = given
+    rows = [x.flatten(0, 3).unsqueeze(1).half() for x in (query, key, erase, output)]
+    whole = len(rows[0])
+    chunks = equal_chunks(1, whole, CHUNK, output.device)
+    gate = torch.empty(whole, 1, KEYS)
+    setting = setting_for(Tokens(*rows[:2], rows[3], gate, gate, None), chunks, 1.0)
+    pairs = attention[0, 0].unsqueeze(1).half()
+    kept = Scratch(
+        *rows[:3],
+        total.exp()[0, 0].float(),
+        pairs,
+        torch.empty_like(pairs),
+        torch.empty_like(rows[3]),
+        torch.empty(setting.state_shape, dtype=torch.float16),
+    )
+    return reverse_state_scan(run, kept, rows[3], final.float(), setting)
 
 
 def print_errors(tokens: int) -> None:
@@ -95,12 +125,13 @@ def print_errors(tokens: int) -> None:
     print("| V | dh | dU | dS₀ |\n|---|---|---|---|")
     for values in VALUES:
         print(f"V = {values}: compiling", file=sys.stderr)
-        run = VirtualFunction(compile_reverse_state_scan(values))
-        given = scan_inputs(tokens, values)
+        run = VirtualFunction(compile_reverse_state_scan(KEYS, values, True))
+        given, attention = scan_inputs(tokens, values)
         exact = stages.reverse_state_scan(*given)
-        found = reverse_state_scan(run, *given)
+        found = native_scan(run, given, attention)
         errors = [
-            float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, exact, strict=True)
+            float((a.flatten() - b.flatten()).abs().max() / b.abs().max())
+            for a, b in zip(found, exact, strict=True)
         ]
         print(f"| {values} |" + "".join(f" {error:.1e} |" for error in errors))
         for finding in run.session.findings:
@@ -175,26 +206,17 @@ class Stage:
 
 
 def by_stage(launches: Iterable[tuple[str, Counts]], heads: int) -> dict[str, Stage]:
-    """Modelled times by the stage that a launch belongs to.
-
-    Raises:
-        ValueError: there are other native launches than known stages.
-    """
-    found: dict[str, Stage] = defaultdict(Stage)
-    remaining = list(NATIVE_STAGES)
-    native = 0
+    """Modelled times by the stage that a launch belongs to; of stages that need none as well."""
+    found: dict[str, Stage] = {stage: Stage() for stage in STAGES.values()}
     for name, counts in launches:
         time = model(scaled(counts, heads), TARGET)
+        (stage,) = (stage for kernel, stage in STAGES.items() if kernel in name)
+        before = found[stage]
         if name.startswith(NATIVE_PREFIX):
-            native += 1
-            if not remaining:
-                raise ValueError(f"{native} native launches; {len(NATIVE_STAGES)} are known")
-            stage = remaining.pop(0)
-            found[stage] = replace(found[stage], native=(*found[stage].native, time))
+            found[stage] = replace(before, native=(*before.native, time))
         else:
-            stage = STAGES[name]
-            found[stage] = replace(found[stage], triton=(*found[stage].triton, time))
-    return dict(found)
+            found[stage] = replace(before, triton=(*before.triton, time))
+    return found
 
 
 def print_times(tokens: int, heads: int) -> None:
@@ -212,7 +234,7 @@ def print_times(tokens: int, heads: int) -> None:
             backward_work(tokens, values, choose, session) for choose in (natively, in_triton)
         )
         native, triton = (by_stage(work.launches, heads) for work in (ours, theirs))
-        for stage in NATIVE_STAGES:
+        for stage in triton:
             _print_row(values, stage, triton[stage], native[stage])
         total = [sum(x.total_us for x in found.values()) for found in (triton, native)]
         only = sum((x.native_us for x in native.values()), 0.0)
@@ -225,7 +247,7 @@ def print_times(tokens: int, heads: int) -> None:
 
 
 def _print_row(values: int, stage: str, triton: Stage, native: Stage) -> None:
-    ratio = triton.total_us / native.total_us
+    ratio = triton.total_us / native.total_us if native.total_us else math.inf
     print(_row(values, stage, triton.total_us, triton.limited_by, native.total_us,
                native.native_us, native.limited_by, ratio))  # fmt: skip
 

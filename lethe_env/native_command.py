@@ -79,10 +79,12 @@ def _show(kernels: Sequence[StageReport], members: Sequence[MemberReport]) -> No
     out.print(_kernel_table(kernels))
     out.print(_member_table(members))
     for report in (*kernels, *members):
-        name = report.stage if isinstance(report, StageReport) else report.member
+        if isinstance(report, StageReport):
+            name = f"{report.stage}, {report.made_for}"
+        else:
+            name = f"{report.member}, V = {report.value_dim}"
         for fault in report.faults:
-            text = f"{name}, V = {report.value_dim}: {fault}"
-            out.print(text, style="bold red", markup=False)
+            out.print(f"{name}: {fault}", style="bold red", markup=False)
     out.print("Executed on the virtual GPU; not on silicon. These are no verdicts of the gates:")
     for title, questions in (("asked", ASKED), ("not asked", NOT_ASKED)):
         for gate, text in questions.items():
@@ -93,14 +95,15 @@ def _show(kernels: Sequence[StageReport], members: Sequence[MemberReport]) -> No
 def _kernel_table(kernels: Sequence[StageReport]) -> Table:
     title = "native kernels for sm_100a, shared memory in KiB"
     table = Table(title=title, show_edge=False, pad_edge=False)
-    for heading in ("stage", "V", "columns", "registers", "spills", "shared", "threads", "fits"):
-        justify = "left" if heading in ("stage", "fits") else "right"
+    words = "stage", "made for", "fits"
+    for heading in (*words[:2], "columns", "registers", "spills", "shared", "threads", "fits"):
+        justify = "left" if heading in words else "right"
         table.add_column(heading, justify=justify, no_wrap=heading == "stage")
     for report in kernels:
         found = report.footprint
         table.add_row(
             report.stage,
-            str(report.value_dim),
+            report.made_for,
             str(found.columns),
             str(found.registers),
             str(found.spilled_bytes),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from .gates.oracle import Oracle
 from .kernels.footprint import Footprint, footprint
 from .kernels.gated_delta.blackwell import natively
 from .kernels.gated_delta.blackwell.compilation import KEYS, VALUES
-from .kernels.gated_delta.blackwell.execution import compiled_stages
+from .kernels.gated_delta.blackwell.execution import executable, known_stages
 from .kernels.gated_delta.blackwell.modules import MODULES
 from .kernels.gated_delta.member_problem import draw_member, kernel_results, true_results
 from .kernels.gated_delta.problem import worst_relative_error
@@ -42,7 +43,7 @@ SCHEDULES = ((False, 1), (True, 2), (True, 3))
 LENGTHS = (70, 1)
 """Two chunks, the second not full; and a single token."""
 LENGTH_OF_LEAKS = 130
-"""Three chunks a head, so that a block, which takes two, has chunks of both heads."""
+"""Three chunks of either head; a block of the native K#2 takes a chunk of both."""
 RELATIVE_LIMIT = 1e-3
 """Of the largest element: two units of float16, 2^-11; an operand is off by half a unit, and a
 gradient goes through few products."""
@@ -71,7 +72,8 @@ class StageReport:
     """RES-02 of one native kernel: what it takes, and what of it is too much."""
 
     stage: str
-    value_dim: int
+    made_for: str
+    """What it was compiled with."""
     footprint: Footprint
     shared_bytes: int
     threads: int
@@ -117,12 +119,16 @@ def member_reports(
 
 def stage_reports() -> Iterator[StageReport]:
     """Read what every native kernel takes that has been run on the active driver."""
-    for name, values, function in sorted(compiled_stages(), key=lambda stage: stage[1]):
+    for compile_stage, arguments in known_stages():
+        function = executable(compile_stage, *arguments)
         if isinstance(function, VirtualFunction) and function.request is not None:
-            yield _stage_report(name, values, function)
+            given = signature(compile_stage).bind(*arguments).arguments
+            made_for = ", ".join(f"{name}={value}" for name, value in given.items())
+            name = compile_stage.__name__.removeprefix("compile_")
+            yield _stage_report(name, made_for, function)
 
 
-def _stage_report(name: str, values: int, function: VirtualFunction) -> StageReport:
+def _stage_report(name: str, made_for: str, function: VirtualFunction) -> StageReport:
     request, compiled = function.request, function.compiled
     found = footprint(compiled.ptx, compiled.cubin)
     taken = KernelResources(
@@ -135,7 +141,7 @@ def _stage_report(name: str, values: int, function: VirtualFunction) -> StageRep
         threads=request.block[0],
     )
     faults = (*found.faults, *excesses(taken))
-    return StageReport(name, values, found, request.shared_bytes, request.block[0], faults)
+    return StageReport(name, made_for, found, request.shared_bytes, request.block[0], faults)
 
 
 def _member_report(

@@ -84,7 +84,7 @@ def run_backward(
     grad_states, grad_updates, grad_initial = _reverse_scan(
         grad_output, local, grad_final, scratch, s
     )
-    residual, grad_erasure, grad_v, grad_w = launch_transform_adjoint(t, grad_updates, scratch, s)
+    residual, grad_erasure, grad_v, grad_w = _transform_adjoint(t, grad_updates, scratch, s)
     adjoints = Adjoints(grad_attention, grad_erasure, grad_states, residual)
     grad_q, grad_k, grad_g, grad_b = _key_gradients(t, grad_output, scratch, adjoints, s)
     return PackedGradients(grad_q, grad_k, grad_v, grad_g, grad_b, grad_w, grad_initial)
@@ -145,7 +145,7 @@ def _reverse_scan(
     return grad_states, grad_updates, grad_initial
 
 
-def launch_transform_adjoint(
+def _transform_adjoint(
     t: Tokens, grad_updates: Tensor, kept: Scratch, s: Setting
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """K#2: dR, dM, dv and dw."""

@@ -40,13 +40,20 @@ def test_heads_do_the_same_side_by_side(script):
 
 
 def test_launches_are_told_by_stage(script):
-    native = [(f"kernel_cutlass_{k}", counts(footprint_bytes=k << 26)) for k in (1, 2, 3, 4)]
-    triton = [(name, counts()) for name in script.STAGES]
+    first, second, *_ = script.STAGES
+    native = [
+        (f"kernel_cutlass_{name}_Tensor_0", counts(footprint_bytes=k << 26))
+        for k, name in ((1, first), (2, second))
+    ]
+    triton = [(name, counts()) for name in script.STAGES if name != first]
     found = script.by_stage([*native, *triton], 1)
-    assert list(found)[:4] == list(script.NATIVE_STAGES)
+    assert list(found) == list(dict.fromkeys(script.STAGES.values()))
     sizes = [model(found_counts, TARGETS["B200"]).total_us for _, found_counts in native]
-    assert [found[stage].native_us for stage in script.NATIVE_STAGES] == sizes
-    assert found["within a chunk"].native_us == 0
-    assert found["K#1"].total_us == sizes[1] + model(counts(), TARGETS["B200"]).total_us
-    with pytest.raises(ValueError, match="5 native launches; 4 are known"):
-        script.by_stage([*native, native[0]], 1)
+    stages = [found[script.STAGES[name]] for name in (first, second)]
+    assert [stage.native_us for stage in stages] == sizes
+    assert [stage.total_us - stage.native_us for stage in stages] == pytest.approx(
+        [0, model(counts(), TARGETS["B200"]).total_us]
+    )
+    assert found["dq, dk, dg, db"].native_us == 0 and script.by_stage([], 1)["K#1"].total_us == 0
+    with pytest.raises(ValueError, match="not enough values"):
+        script.by_stage([("kernel_cutlass_other", counts())], 1)

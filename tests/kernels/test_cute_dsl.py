@@ -6,7 +6,7 @@ from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.gated_delta.blackwell.compilation import compile_reverse_state_scan
 
 
-@pytest.mark.parametrize("call", [cute_dsl.load, lambda: compile_reverse_state_scan(64)])
+@pytest.mark.parametrize("call", [cute_dsl.load, lambda: compile_reverse_state_scan(128, 64, True)])
 def test_a_missing_package_is_named_with_its_extra(call, monkeypatch):
     monkeypatch.setattr(cute_dsl, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'lethe_env\[blackwell\]'"):

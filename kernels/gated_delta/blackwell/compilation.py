@@ -2,105 +2,139 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...cute_dsl import Compiled, compile_host, load, placeholder
+from ..device import ABSENT, PER_HEAD
 
 KEYS, CHUNK, VALUES = 128, 64, (64, 128)
-"""Key channels, tokens of a chunk, and value channels that the native stages take."""
+"""Most key channels, most tokens of a chunk, and widths of tiles for value channels."""
+ALIGN_BYTES, WIDTH_STEP = 16, 8
+"""What addresses and strides have to be a multiple of for TMA, and so channels of float16."""
 
 
-def compile_reverse_state_scan(value_dim: int) -> Compiled:
-    """K#1 for so many value channels.
+def compile_reverse_state_scan(key_dim: int, value_dim: int, erases: bool) -> Compiled:
+    """K#1, and Aᵀ dO, for so many channels, and members that erase or do not.
 
     Raises:
-        ValueError: not one of `VALUES`.
+        ValueError: too many channels, or no multiple of `WIDTH_STEP`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    _check("K#1", value_dim)
+    _check("K#1", key_dim, value_dim)
     int32 = load("cutlass").Int32
     from .reverse_state_scan import reverse_state_scan
 
-    keys = [placeholder("Float16", None, CHUNK, KEYS) for _ in range(3)]
+    states, ends = (_matrices(name, key_dim, value_dim) for name in ("Float16", "Float32"))
     return compile_host(
-        reverse_state_scan(value_dim),
-        *keys,
-        placeholder("Float32", None, KEYS),
-        placeholder("Float16", None, CHUNK, value_dim),
-        placeholder("Float32", None, CHUNK, value_dim),
-        placeholder("Float32", None, KEYS, value_dim),
-        placeholder("Float32", None, KEYS, value_dim),
-        placeholder("Float32", None, CHUNK, value_dim),
-        placeholder("Float32", None, KEYS, value_dim),
+        reverse_state_scan(erases),
+        _rows(key_dim),
+        _rows(key_dim),
+        _rows(key_dim) if erases else _stub(),
+        _matrices("Float32", key_dim),
+        _matrices("Float16", CHUNK, CHUNK),
+        _rows(value_dim),
+        ends,
+        states,
+        _matrices("Float16", CHUNK, value_dim),
+        ends,
+        *_places(),
+        placeholder("Int32", None),
         int32(1),
     )
 
 
-def compile_transform_adjoint(value_dim: int) -> Compiled:
-    """K#2 for so many value channels.
+def compile_transform_adjoint(value_dim: int, erases: bool, gate: int) -> Compiled:
+    """K#2, dA, dv and dw.
+
+    Args:
+        value_dim: Value channels.
+        erases: Whether the member erases; else only dA, dv and dw are made.
+        gate: Kind of w, of `device.py`.
 
     Raises:
-        ValueError: not one of `VALUES`.
+        ValueError: too many channels, or no multiple of `WIDTH_STEP`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    _check("K#2", value_dim)
-    from .transform_adjoint import transform_adjoint
+    _check("K#2", KEYS, value_dim)
+    from .transform_adjoint import Form, transform_adjoint
 
+    wide = _rows(value_dim, "Float32", align_bytes=4)
+    weights = placeholder("Float32", None, None, align_bytes=4) if gate == PER_HEAD.value else wide
+    pairs = _matrices("Float16", CHUNK, CHUNK)
     return compile_host(
-        transform_adjoint,
-        placeholder("Float16", None, CHUNK, CHUNK),
-        placeholder("Float16", None, CHUNK, value_dim),
-        placeholder("Float16", None, KEYS, value_dim),
-        placeholder("Float16", None, CHUNK, value_dim),
-        placeholder("Float32", None, CHUNK, value_dim),
-        placeholder("Float32", None, CHUNK, KEYS),
-        placeholder("Float32", None, CHUNK, CHUNK),
+        transform_adjoint(Form(tile_of(value_dim), erases, gate)),
+        pairs if erases else _stub(),
+        _rows(value_dim),
+        _rows(value_dim),
+        _matrices("Float16", CHUNK, value_dim),
+        _rows(value_dim, align_bytes=2),
+        _stub("Float32") if gate == ABSENT.value else weights,
+        *_places(),
+        pairs,
+        pairs if erases else _stub(),
+        _rows(value_dim) if erases else _stub(),
+        _rows(value_dim),
+        _stub("Float32") if gate == ABSENT.value else wide,
     )
 
 
-def compile_output_adjoint(value_dim: int) -> Compiled:
-    """The output's adjoint for so many value channels.
+def compile_token_gradients(tile: int, decays: bool, erases: bool) -> Compiled:
+    """The last stage for up to so many value channels, and members with decays and erasing or not.
+
+    It takes any number of key channels up to `KEYS`, and of value channels up to the tile.
 
     Raises:
         ValueError: not one of `VALUES`.
         ModuleNotFoundError: the DSL is not installed; says how to.
     """
-    _check("output's adjoint", value_dim)
-    from .independent_products import output_adjoint
-
-    return compile_host(
-        output_adjoint,
-        placeholder("Float16", None, CHUNK, value_dim),
-        placeholder("Float16", None, CHUNK, CHUNK),
-        placeholder("Float16", None, CHUNK, value_dim),
-        placeholder("Float32", None, CHUNK, CHUNK),
-        placeholder("Float32", None, CHUNK, value_dim),
-    )
-
-
-def compile_token_gradients(value_dim: int, decays: bool, erases: bool) -> Compiled:
-    """The last stage for so many value channels, and members with decays and erasing or without.
-
-    Raises:
-        ValueError: not one of `VALUES`.
-        ModuleNotFoundError: the DSL is not installed; says how to.
-    """
-    _check("gradients of tokens", value_dim)
-    types = load("cutlass")
+    if tile not in VALUES:
+        raise ValueError(f"gradients of tokens have tiles of {VALUES} value channels, not {tile}")
+    float32 = load("cutlass").Float32
     from .token_gradients import token_gradients
 
-    rows, pairs = (CHUNK, value_dim), (CHUNK, CHUNK)
-    shapes = (KEYS, value_dim), rows, rows, (KEYS, value_dim), rows, pairs, pairs
-    tokens = 2 * ["Float16"] + 2 * ["Float32"]
+    width = load().sym_int(divisibility=WIDTH_STEP)
+    states, rows = (placeholder("Float16", None, None, width) for _ in range(2))
+    pairs = _matrices("Float16", CHUNK, CHUNK)
+    keys, wide = (placeholder(x, None, None, align_bytes=4) for x in ("Float16", "Float32"))
     return compile_host(
-        token_gradients(decays, erases),
-        *(placeholder("Float16", None, *shape) for shape in shapes),
-        *(placeholder("Int32", None, None) for _ in range(2)),
-        *(placeholder(name, None, None, align_bytes=4) for name in 2 * tokens),
-        types.Int32(1),
-        types.Float32(1.0),
+        token_gradients(tile, decays, erases),
+        *(states, rows, rows if erases else _stub(), states, rows),
+        *(pairs, pairs if erases else _stub()),
+        *_places(),
+        *(keys, keys, wide, wide) * 2,
+        float32(1.0),
     )
 
 
-def _check(stage: str, value_dim: int) -> None:
-    if value_dim not in VALUES:
-        raise ValueError(f"the native {stage} takes {VALUES} value channels, not {value_dim}")
+def tile_of(value_dim: int) -> int:
+    """The width of a tile that holds so many value channels."""
+    return min(width for width in VALUES if width >= value_dim)
+
+
+def _rows(width: int, dtype: str = "Float16", align_bytes: int = 16) -> Any:
+    """Packed tokens."""
+    return placeholder(dtype, None, None, width, align_bytes=align_bytes)
+
+
+def _matrices(dtype: str, *shape: int) -> Any:
+    return placeholder(dtype, None, *shape)
+
+
+def _places() -> tuple[Any, Any]:
+    """Where chunks start and stop."""
+    return placeholder("Int64", None), placeholder("Int64", None)
+
+
+def _stub(dtype: str = "Float16") -> Any:
+    """What is not there."""
+    return placeholder(dtype, None)
+
+
+def _check(stage: str, key_dim: int, value_dim: int) -> None:
+    for name, width, most in (("key", key_dim, KEYS), ("value", value_dim, max(VALUES))):
+        if not 0 < width <= most or width % WIDTH_STEP:
+            raise ValueError(
+                f"the native {stage} takes up to {most} {name} channels, a multiple of "
+                f"{WIDTH_STEP}, not {width}"
+            )
     load()

@@ -1,4 +1,8 @@
-"""Stages of `stages.py` by native kernels: the same arguments and results, operands float16."""
+"""Launches of the native stages, on what Triton's forward kept and as it lies.
+
+Shapes of scratch tensors: `forward_kernels.py`. Operands are float16, and so are results that enter
+further products.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..setting import Tokens
-from ..stages import ReverseScan, TransformGradients
-from .compilation import CHUNK, KEYS
+from ..device import ABSENT
+from ..forward_pass import Scratch
+from ..setting import Setting, Tokens
+from .compilation import CHUNK
 
 Run = Callable[..., None]
 """What runs a compiled host function on tensors, such as the virtual GPU's `VirtualFunction`."""
+
+
+class ReverseScan(NamedTuple):
+    """What K#1 leaves."""
+
+    grad_states: Tensor
+    """dh [chunks, H, K, V], of the state that leaves a chunk, float16."""
+    grad_updates: Tensor
+    """dU [chunks, H, C, V], float16; zeros where a chunk has no token."""
+    grad_initial: Tensor
+    """[sequences, H, K, V], float32."""
 
 
 class TokenGradients(NamedTuple):
@@ -27,185 +43,140 @@ class TokenGradients(NamedTuple):
     """Like g in float32; of a gate per head, what it has to be summed from."""
 
 
-def output_adjoint(
-    run: Run, grad_output: Tensor, attention: Tensor, updates: Tensor
-) -> tuple[Tensor, Tensor]:
-    """dA and Aᵀ dO; see `stages.output_adjoint`.
+class ChunkGradients(NamedTuple):
+    """What K#2 leaves; stubs for what a member has not."""
 
-    Args:
-        run: Runs `compile_output_adjoint(V)`.
-        grad_output: dO [B, H, N, C, V]; like all operands, rounded to float16.
-        attention: A [B, H, N, C, C].
-        updates: U [B, H, N, C, V].
-
-    Raises:
-        ValueError: C is not what the kernel is made for.
-    """
-    tokens, values = grad_output.shape[-2:]
-    _check("output's adjoint", tokens)
-    operands = _operands(grad_output, attention, updates)
-    grad_attention, local = _results(operands[0], (tokens, tokens), (tokens, values))
-    run(*operands, grad_attention, local)
-    return grad_attention.reshape(attention.shape), local.reshape(grad_output.shape)
-
-
-def transform_adjoint(
-    run: Run, inverse: Tensor, updates: Tensor, states: Tensor, grad_updates: Tensor
-) -> TransformGradients:
-    """K#2; see `stages.transform_adjoint`.
-
-    Args:
-        run: Runs `compile_transform_adjoint(V)`.
-        inverse: T [B, H, N, C, C]; like all operands, rounded to float16.
-        updates: U [B, H, N, C, V].
-        states: h [B, H, N, K, V].
-        grad_updates: dU [B, H, N, C, V].
-
-    Raises:
-        ValueError: K or C is not what the kernel is made for.
-    """
-    tokens, keys, values = updates.shape[-2], *states.shape[-2:]
-    _check("K#2", tokens, keys)
-    operands = _operands(inverse, updates, states, grad_updates)
-    results = _results(operands[0], (tokens, values), (tokens, keys), (tokens, tokens))
-    run(*operands, *results)
-    return TransformGradients(*(x.reshape(*updates.shape[:3], *x.shape[1:]) for x in results))
+    attention: Tensor
+    """dA [chunks, H, C, C], float16."""
+    erasure: Tensor
+    """dM [chunks, H, C, C], float16."""
+    residual: Tensor
+    """dR [tokens, H, V], float16."""
+    value: Tensor
+    """dv [tokens, H, V], float16."""
+    gate: Tensor
+    """dw [tokens, H, V], float32."""
 
 
 def reverse_state_scan(
-    run: Run,
-    query_decayed: Tensor,
-    key_decayed: Tensor,
-    erase_transformed: Tensor,
-    total: Tensor,
-    grad_output: Tensor,
-    grad_updates_local: Tensor,
-    grad_final: Tensor,
+    run: Run, kept: Scratch, grad_output: Tensor, grad_final: Tensor | None, s: Setting
 ) -> ReverseScan:
-    """K#1; see `stages.reverse_state_scan`.
+    """K#1, see `stages.reverse_state_scan`, with Aᵀ dO of `stages.output_adjoint` in it.
 
     Args:
-        run: Runs `compile_reverse_state_scan(V)`.
-        query_decayed: Qg [B, H, N, C, K]; like all operands, rounded to float16.
-        key_decayed: Kg [B, H, N, C, K].
-        erase_transformed: Ww [B, H, N, C, K].
-        total: a_C [B, H, N, 1, K].
-        grad_output: dO [B, H, N, C, V].
-        grad_updates_local: Aᵀ dO [B, H, N, C, V]; added in float32.
-        grad_final: Gradient of the final state [B, H, K, V], in float32.
-
-    Raises:
-        ValueError: K or C is not what the kernel is made for.
+        run: Runs `compile_reverse_state_scan`, for this setting.
+        kept: Of the forward.
+        grad_output: dO [tokens, H, V], float16.
+        grad_final: Gradient of the final states [sequences, H, K, V], float32; None for zero.
+        s: Of the call.
     """
-    batch, heads, chunks, tokens, keys = query_decayed.shape
-    _check("K#1", tokens, keys)
-    values = grad_output.shape[-1]
-    count = batch * heads * chunks
-    query, key, erase, output = _operands(
-        query_decayed, key_decayed, erase_transformed, grad_output
+    made = ReverseScan(
+        torch.empty_like(kept.states),
+        kept.states.new_empty(*s.grid, CHUNK, s.value_dim),
+        kept.states.new_empty(s.end_shape, dtype=torch.float32),
     )
-
-    def wide(x: Tensor, *shape: int) -> Tensor:
-        return x.reshape(*shape).to(torch.float32).contiguous()
-
-    grad_states, grad_updates = _results(query, (keys, values), (tokens, values))
-    grad_initial = grad_states.new_empty(batch * heads, keys, values)
     run(
-        query,
-        key,
-        erase,
-        wide(total.exp(), count, keys),
-        output,
-        wide(grad_updates_local, count, tokens, values),
-        wide(grad_final, batch * heads, keys, values),
-        grad_states,
-        grad_updates,
-        grad_initial,
-        chunks,
+        kept.query_decayed,
+        kept.key_decayed,
+        kept.erase_transformed,
+        kept.chunk_decay.flatten(0, 1),
+        kept.attention.flatten(0, 1),
+        grad_output,
+        (made.grad_initial if grad_final is None else grad_final).flatten(0, 1),
+        *(x.flatten(0, 1) for x in made),
+        *s.places.values(),
+        s.chunks.first_chunks,
+        int(grad_final is not None),
     )
-    return ReverseScan(
-        grad_states.reshape(batch, heads, chunks, keys, values),
-        grad_updates.reshape(batch, heads, chunks, tokens, values),
-        grad_initial.reshape(batch, heads, keys, values),
+    return made
+
+
+def transform_adjoint(
+    run: Run, t: Tokens, kept: Scratch, grad_output: Tensor, grad_updates: Tensor, s: Setting
+) -> ChunkGradients:
+    """K#2 but for dKb, see `stages.transform_adjoint`; dA of `stages.output_adjoint`; dv and dw.
+
+    Args:
+        run: Runs `compile_transform_adjoint`, for this setting.
+        t: Inputs of the forward.
+        kept: What it kept.
+        grad_output: dO [tokens, H, V], float16.
+        grad_updates: dU, of K#1.
+        s: Of the call.
+    """
+    erases = s.b != ABSENT.value
+    stub, wide_stub = (t.v.new_empty(1, dtype=dtype) for dtype in (t.v.dtype, torch.float32))
+    made = ChunkGradients(
+        torch.empty_like(kept.attention),
+        torch.empty_like(kept.attention) if erases else stub,
+        torch.empty_like(t.v) if erases else stub,
+        torch.empty_like(t.v),
+        wide_stub if t.w is None else torch.empty_like(t.v, dtype=torch.float32),
     )
+    run(
+        _flat(kept.inverse),
+        kept.updates,
+        grad_output,
+        _flat(grad_updates),
+        t.v,
+        wide_stub if t.w is None else t.w.float(),
+        *s.places.values(),
+        _flat(made.attention),
+        _flat(made.erasure),
+        made.residual,
+        made.value,
+        made.gate,
+    )
+    return made
 
 
 def token_gradients(
     run: Run,
-    tokens: Tokens,
-    scale: float,
-    starts: Tensor,
-    counts: Tensor,
-    states: Tensor,
+    t: Tokens,
+    kept: Scratch,
     grad_output: Tensor,
     grad_states: Tensor,
-    updates: Tensor,
-    residual: Tensor | None,
-    grad_attention: Tensor,
-    grad_erasure: Tensor | None,
+    made: ChunkGradients,
+    s: Setting,
 ) -> TokenGradients:
     """The last stage; see `token_gradients.py`.
 
     Args:
-        run: Runs `compile_token_gradients(V, …)`, for the gates that there are.
-        tokens: Packed, with at most `KEYS` key channels; q and k float16.
-        scale: Of the queries.
-        starts: First token of each chunk [S, N].
-        counts: Tokens of each chunk [S, N]; 0 where there is none.
-        states: h [S, H, N, K, V]; like all operands, rounded to float16.
-        grad_output: dO [S, H, N, C, V], with zeros where there is no token, like updates.
-        grad_states: dh [S, H, N, K, V].
-        updates: U [S, H, N, C, V].
-        residual: dR [S, H, N, C, V], or None if nothing is erased.
-        grad_attention: dA [S, H, N, C, C].
-        grad_erasure: dM [S, H, N, C, C], or None if nothing is erased.
-
-    Raises:
-        ValueError: K or C is not what the kernel is made for.
+        run: Runs `compile_token_gradients`, for this setting.
+        t: Inputs of the forward.
+        kept: What it kept.
+        grad_output: dO [tokens, H, V], float16.
+        grad_states: dh, of K#1.
+        made: By K#2.
+        s: Of the call.
     """
-    _check("gradients of tokens", grad_output.shape[-2], states.shape[-2])
-    heads, width = tokens.k.shape[1:]
-    none = tokens.k.new_empty(1, 1, dtype=torch.float32)
+    none = t.k.new_empty(1, 1, dtype=torch.float32)
 
     def rows(x: Tensor | None) -> Tensor:
-        return none if x is None else x.float().reshape(tokens.k.shape[0] * heads, -1)
+        return none if x is None else x.float().reshape(len(t.k) * s.heads, -1)
 
     def like(x: Tensor | None) -> Tensor:
-        return none if x is None else none.new_empty(len(tokens.k) * heads, width)
+        return none if x is None else none.new_empty(len(t.k) * s.heads, s.key_dim)
 
-    erased = grad_output if residual is None else residual
-    erasure = grad_attention if grad_erasure is None else grad_erasure
-    operands = _operands(states, grad_output, erased, grad_states, updates, grad_attention, erasure)
-    keys = [x.reshape(-1, width) for x in (tokens.q, tokens.k)]
-    results = [*map(torch.empty_like, keys), like(tokens.g), like(tokens.b)]
+    keys = [x.reshape(-1, s.key_dim) for x in (t.q, t.k)]
+    results = [*map(torch.empty_like, keys), like(t.g), like(t.b)]
     run(
-        *operands,
-        starts.to(torch.int32),
-        counts.to(torch.int32),
+        _flat(kept.states),
+        grad_output,
+        made.residual,
+        _flat(grad_states),
+        kept.updates,
+        _flat(made.attention),
+        _flat(made.erasure),
+        *s.places.values(),
         *keys,
-        rows(tokens.g),
-        rows(tokens.b),
+        *(rows(x) for x in (t.g, t.b)),
         *results,
-        heads,
-        scale,
+        s.scale,
     )
-    made = [x if x is none else x.view(tokens.k.shape) for x in results]
-    return TokenGradients(*made)
+    return TokenGradients(*(x if x is none else x.view(t.k.shape) for x in results))
 
 
-def _check(stage: str, tokens: int, keys: int = KEYS) -> None:
-    if (tokens, keys) != (CHUNK, KEYS):
-        raise ValueError(
-            f"the native {stage} takes chunks of {CHUNK} tokens and {KEYS} key channels, not "
-            f"{tokens} and {keys}"
-        )
-
-
-def _operands(*tensors: Tensor) -> list[Tensor]:
-    """[B, H, N, …] → [B·H·N, …] in float16."""
-    return [x.reshape(-1, *x.shape[3:]).to(torch.float16).contiguous() for x in tensors]
-
-
-def _results(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
-    """Room for as many chunks in float32."""
-    return [like.new_empty(len(like), *shape, dtype=torch.float32) for shape in shapes]
+def _flat(matrices: Tensor) -> Tensor:
+    """[chunks, H, …] → [chunks · H, …]; a stub as it is."""
+    return matrices.flatten(0, 1) if matrices.dim() > 1 else matrices

@@ -21,10 +21,11 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from cutlass.memory import SmemAllocator, TmemAllocator
 from cutlass.utils import blackwell_helpers
 
-from .tensor_memory import LANE_STRIDE, LANES, after_sync, before_sync, load_row
+from .tensor_memory import LANE_STRIDE, LANES, after_sync, before_sync, load_row, rounded
+from .token_rows import TOKENS, Place, found_at, place_of, turned
 
 OPERAND, SUM = cutlass.Float16, cutlass.Float32
-KEYS, TOKENS = 128, 64
+KEYS = 128
 CHUNKS = 2
 """Of a block."""
 THREADS = 128
@@ -100,33 +101,38 @@ class Factor(NamedTuple):
         """As which it finds what was put there as a factor of another product."""
         return cute.make_tensor(place.iterator, self.layout().outer)
 
-    def copy(self, tensor: cute.Tensor) -> tuple[cute.CopyAtom, cute.Tensor]:
-        """How TMA copies it, and the tensor [L, …] in TMA's coordinates."""
-        across = self.product.left_across if self.left else self.product.right_across
-        order = [2, 1, 0] if across else [1, 2, 0]
-        ordered = cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))
+    @property
+    def across(self) -> bool:
+        """Whether it lies with its depth first."""
+        return self.product.left_across if self.left else self.product.right_across
+
+    def copy(self, source: cute.Tensor) -> tuple[cute.CopyAtom, cute.Tensor]:
+        """How TMA copies it, and its source (see `token_rows.py`) in TMA's coordinates."""
+        ordered = turned(source) if self.across else source
         make = cute.nvgpu.make_tiled_tma_atom_A if self.left else cute.nvgpu.make_tiled_tma_atom_B
         load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
         layout = cute.select(self.layout(), mode=[0, 1, 2])
         return make(load, ordered, layout, self.tile, self.product.tiled())
 
-    def load(self, atom, source, target, start, barrier):
+    def load(self, atom, source, target, places, barrier):
         """Have TMA bring that of each chunk."""
         rows, columns, depth = self.tile
         part = self.product.tiled().get_slice(0)
-        tile = cute.local_tile(source, (rows if self.left else columns, depth), (None, None, None))
-        tile = part.partition_A(tile) if self.left else part.partition_B(tile)
-        into, of = cpasync.tma_partition(
-            *(atom, 0, cute.make_layout(1)),
-            *(cute.group_modes(tensor, 0, 3) for tensor in (target, tile)),
-        )
-        for chunk in range(self.product.chunks):
-            cute.copy(atom, of[None, 0, 0, start + chunk], into[None, chunk], tma_bar_ptr=barrier)
+        for chunk, place in enumerate(places):
+            moved, rest = found_at(place, source, self.across)
+            anywhere = 0, 0, *(None for _ in rest)
+            tile = cute.local_tile(moved, (rows if self.left else columns, depth), anywhere)
+            tile = part.partition_A(tile) if self.left else part.partition_B(tile)
+            into, of = cpasync.tma_partition(
+                *(atom, 0, cute.make_layout(1)),
+                *(cute.group_modes(tensor, 0, 3) for tensor in (target, tile)),
+            )
+            cute.copy(atom, of[(None, *rest)], into[None, chunk], tma_bar_ptr=barrier)
 
 
-def copies(factors, tensors):
-    """Atoms and sources of the factors that TMA brings, one of `tensors` each."""
-    made = [factor.copy(tensor) for factor, tensor in zip(factors, tensors, strict=True)]
+def copies(factors, sources):
+    """Atoms and TMA's coordinates of the factors that TMA brings, from one source each."""
+    made = [factor.copy(source) for factor, source in zip(factors, sources, strict=True)]
     return zip(*made, strict=True)
 
 
@@ -153,7 +159,8 @@ def begin(memory: SmemAllocator, barriers: cutlass.Constexpr, columns: cutlass.C
     loaded, multiplied = (
         memory.allocate_array(cutlass.Int64, barriers, byte_alignment=8) for _ in range(2)
     )
-    tensor_memory = TmemAllocator(barrier_for_retrieve=everyone())
+    address = memory.allocate_array(cutlass.Int32, 1)
+    tensor_memory = TmemAllocator(address, barrier_for_retrieve=everyone())
     tensor_memory.allocate(columns)
     tensor_memory.relinquish_alloc_permit()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -174,13 +181,25 @@ def end(block):
     block.tensor_memory.free(block.base)
 
 
-def fetch(factors, atoms, sources, targets, start, barrier):
+@cute.jit
+def places_of(
+    block: cutlass.Int32, heads: cutlass.Int32, starts: cute.Tensor, stops: cute.Tensor
+) -> tuple[Place, ...]:
+    """Where the chunks of a block lie; heads of a chunk follow each other."""
+    first = block * CHUNKS
+    return tuple(
+        place_of((first + k) // heads, (first + k) % heads, heads, starts, stops)
+        for k in range(CHUNKS)
+    )
+
+
+def fetch(factors, atoms, sources, targets, places, barrier):
     """Have TMA bring factors of each chunk, and a barrier wait for them."""
     size_bytes = sum(cute.size_in_bytes(OPERAND, target.layout) for target in targets)
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, size_bytes)
     for factor, *ends in zip(factors, atoms, sources, targets, strict=True):
-        factor.load(*ends, start, barrier)
+        factor.load(*ends, places, barrier)
 
 
 def multiply(product, left, right, base):
@@ -203,20 +222,33 @@ def commit(barrier):
         tcgen05.commit(barrier)
 
 
-def rows(product, base, thread):
-    """This thread's rows of a product: of which chunk and channel each is, and its tokens."""
+def lanes(product, thread, places):
+    """Which rows of a product are this thread's: in which of the chunks, its place, the channel."""
+    if not product.interleaved:
+        return [(chunk, place, thread) for chunk, place in enumerate(places)]
+    chunk = thread // _HALF_WARP % CHUNKS
+    return [(chunk, _either(chunk, places), thread // 32 * _HALF_WARP + thread % _HALF_WARP)]
+
+
+def rows(product, base, thread, places):
+    """This thread's rows of a product: as of `lanes`, with the sums at the chunk's tokens.
+
+    Each is loaded when it is asked for.
+    """
     after_sync()
-    if product.interleaved:
-        channel = thread // 32 * _HALF_WARP + thread % _HALF_WARP
-        places = [(thread // _HALF_WARP % 2, channel)]
-    else:
-        places = [(chunk, thread) for chunk in range(product.chunks)]
-    found = []
-    for index, place in enumerate(places):
-        found.append((*place, cute.make_rmem_tensor(TOKENS, SUM)))
-        load_row(base + product.column + index * TOKENS, found[-1][-1], thread)
-    cute.arch.fence_view_async_tmem_load()
-    return found
+    for index, lane in enumerate(lanes(product, thread, places)):
+        row = cute.make_rmem_tensor(TOKENS, SUM)
+        load_row(base + product.column + index * TOKENS, row, thread)
+        cute.arch.fence_view_async_tmem_load()
+        yield *lane, row
+
+
+def _either(chunk, places):
+    """The place of a chunk that is known only when the kernel runs."""
+    first, second = places
+    return Place(
+        *(cutlass.select_(chunk == 0, *fields) for fields in zip(first, second, strict=True))
+    )
 
 
 def keep_from(row, first):
@@ -226,15 +258,17 @@ def keep_from(row, first):
 
 
 @cute.jit
-def store(row, target, chunk, channel):
-    """Write a row to [L, TOKENS, channels], unless its chunk lies behind the last one."""
-    if chunk < target.shape[0]:
-        own = target[cutlass.Int64(chunk), None, channel]
+def store(row, target, place, channel):
+    """Write a row to [L, TOKENS, channels], if there is such a chunk."""
+    if place.count > 0:
+        own = target[cutlass.Int64(place.index), None, channel]
         cute.autovec_copy(rounded(row, target.element_type), own)
 
 
-def rounded(row, element_type):
-    """A row in another type."""
-    result = cute.make_rmem_tensor((TOKENS,), element_type)
-    result.store(row.load().to(element_type))
-    return result
+@cute.jit
+def load(row, source, place, channel):
+    """Read a row of [L, TOKENS, channels], if it is there."""
+    if place.count > 0 and channel < source.shape[2]:
+        found = cute.make_rmem_tensor(TOKENS, source.element_type)
+        cute.autovec_copy(source[cutlass.Int64(place.index), None, channel], found)
+        row.store(found.load().to(row.element_type))

@@ -1,6 +1,6 @@
 """K#1 on Blackwell: the reverse walk over the chunks, one persistent block for each batch and head.
 
-    dU = dU0 + Kg dS          dS ← exp(a_C)∘dS + Qgᵀ dO − Wwᵀ dU
+    dU = Aᵀ dO + Kg dS          dS ← exp(a_C)∘dS + Qgᵀ dO − Wwᵀ dU
 
 The state's gradient lies transposed in tensor memory, value channels along the lanes and key
 channels along the columns, in float32 for the whole walk. So each of 128 threads owns the row of a
@@ -8,12 +8,14 @@ value channel: scaling is by column, and what a warp exchanges with global memor
 Products read the state and dU as float16 from tensor memory as well; nothing that threads write
 goes through shared memory.
 
-    dUᵀ = dU0ᵀ + dSᵀ Kgᵀ      dSᵀ ← dSᵀ∘exp(a_C) + dOᵀ Qg − dUᵀ Ww
+    dUᵀ = dOᵀ A + dSᵀ Kgᵀ      dSᵀ ← dSᵀ∘exp(a_C) + dOᵀ Qg − dUᵀ Ww
 
-Four warps own rows, one issues products, one loads the next chunk's operands by TMA.
+Four warps own rows, one issues products, one loads the next chunk's operands by TMA, tokens from
+where the forward left them (`token_rows.py`). The first product waits for no state.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -28,7 +30,8 @@ from cutlass.cute.nvgpu import (
 )
 from cutlass.memory import SmemAllocator
 
-from .tensor_memory import after_sync, before_sync, load_row, store_factor, store_row
+from .tensor_memory import after_sync, before_sync, load_row, rounded, store_factor, store_row
+from .token_rows import found_at, matrices, place_of, rows_before, turned
 
 KEYS, CHUNK, LANES = 128, 64, 128
 """Key channels, tokens of a chunk, and lanes: most value channels."""
@@ -38,10 +41,12 @@ OWNERS, MULTIPLIER, LOADER, THREADS = 128, 4, 5, 192
 """Threads that own rows, the warps with other roles, and threads of a block."""
 STAGES = 2
 """Chunks whose operands are in shared memory at once."""
-STAGE_BYTES = 2 * (3 * CHUNK * KEYS + LANES * CHUNK) + 4 * KEYS
-"""What TMA brings for a chunk; lanes beyond the value channels come as zeros."""
-UPDATE_TILE, STATE_TILE = (LANES, CHUNK, KEYS), (LANES, KEYS, CHUNK)
-"""Rows, columns and depth of the products that give dUᵀ and add to dSᵀ."""
+LOCAL_TILE, UPDATE_TILE, STATE_TILE = (
+    (LANES, CHUNK, CHUNK),
+    (LANES, CHUNK, KEYS),
+    (LANES, KEYS, CHUNK),
+)
+"""Rows, columns and depth of the products that give dUᵀ, from dO and from dS, and add to dSᵀ."""
 
 
 @cute.struct
@@ -68,35 +73,119 @@ class Barriers:
     state_ready: cute.Pointer
     """Owners have stored dS as a factor, and decayed it."""
     update_ready: cute.Pointer
-    """Kg dS is there."""
+    """dU is there."""
     update_written: cute.Pointer
-    """Owners have stored dU as a factor."""
+    """Owners have taken dU, and stored it as a factor."""
     state_done: cute.Pointer
     """dS holds all of the chunk's products."""
 
 
+class Products(NamedTuple):
+    """The products of a chunk, in the order of their issue."""
+
+    local: cute.TiledMma
+    """dOᵀ A"""
+    update: cute.TiledMma
+    """dSᵀ Kgᵀ"""
+    output: cute.TiledMma
+    """dOᵀ Qg"""
+    erase: cute.TiledMma
+    """dUᵀ Ww"""
+
+
+def products() -> Products:
+    """Make them, for the host or the kernel."""
+    inner, outer = OperandMajorMode.K, OperandMajorMode.MN
+    shared, lanes = tcgen05.OperandSource.SMEM, tcgen05.OperandSource.TMEM
+
+    def make(left, right, tile, source):
+        return blackwell.make_trivial_tiled_mma(
+            Float16, Float16, left, right, Float32, tcgen05.CtaGroup.ONE, tile[:2], source
+        )
+
+    return Products(
+        make(outer, outer, LOCAL_TILE, shared),
+        make(inner, inner, UPDATE_TILE, lanes),
+        make(outer, outer, STATE_TILE, shared),
+        make(inner, outer, STATE_TILE, lanes),
+    )
+
+
+class Operand(NamedTuple):
+    """What TMA brings of every chunk, as one side of a product."""
+
+    mma: cute.TiledMma
+    tile: tuple[int, int, int]
+    left: bool = False
+    across: bool = True
+    """Whether it lies as [depth, rows], transposed."""
+
+    def layout(self) -> cute.ComposedLayout:
+        """In shared memory, […, stage]."""
+        make = blackwell.make_smem_layout_a if self.left else blackwell.make_smem_layout_b
+        return make(self.mma, self.tile, Float16, STAGES)
+
+    def copy(self, tensor: cute.Tensor) -> tuple[cute.CopyAtom, cute.Tensor]:
+        """How TMA copies it, and the tensor in TMA's coordinates."""
+        make = make_tiled_tma_atom_A if self.left else make_tiled_tma_atom_B
+        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+        layout = cute.select(self.layout(), mode=[0, 1, 2])
+        ordered = turned(tensor) if self.across else tensor
+        return make(load, ordered, layout, self.tile, self.mma)
+
+    def load(self, atom, source, target, place, stage, barrier):
+        """Have TMA bring that of a chunk."""
+        rows, columns, depth = self.tile
+        part = self.mma.get_slice(0)
+        source, rest = found_at(place, source, self.across)
+        anywhere = (0, 0, *(None,) * len(rest))
+        tile = cute.local_tile(source, (rows if self.left else columns, depth), anywhere)
+        tile = part.partition_A(tile) if self.left else part.partition_B(tile)
+        into, of = cpasync.tma_partition(
+            *(atom, 0, cute.make_layout(1)),
+            *(cute.group_modes(tensor, 0, 3) for tensor in (target, tile)),
+        )
+        cute.copy(atom, of[(None, *rest)], into[None, stage], tma_bar_ptr=barrier)
+
+
+def operands(erases: bool) -> tuple[Operand, ...]:
+    """Kg, Qg, dO, A and Ww, the last if something is erased."""
+    made = products()
+    found = (
+        Operand(made.update, UPDATE_TILE, across=False),
+        Operand(made.output, STATE_TILE),
+        Operand(made.output, STATE_TILE, left=True),
+        Operand(made.local, LOCAL_TILE),
+        Operand(made.erase, STATE_TILE),
+    )
+    return found if erases else found[:-1]
+
+
 @cute.kernel
 def reverse_state_scan_kernel(
-    update_mma: cute.TiledMma, output_mma: cute.TiledMma, erase_mma: cute.TiledMma,
-    key_atom: cute.CopyAtom, keys: cute.Tensor, key_layout: cute.ComposedLayout,
-    query_atom: cute.CopyAtom, queries: cute.Tensor, row_layout: cute.ComposedLayout,
-    erase_atom: cute.CopyAtom, erases: cute.Tensor,
-    output_atom: cute.CopyAtom, outputs: cute.Tensor, output_layout: cute.ComposedLayout,
-    decay_atom: cute.CopyAtom, decays: cute.Tensor, decay_layout: cute.Layout,
-    grad_updates_local: cute.Tensor, grad_final: cute.Tensor,
-    grad_states: cute.Tensor, grad_updates: cute.Tensor, grad_initial: cute.Tensor,
-    chunks: cutlass.Int32, value_dim: cutlass.Constexpr,
+    atoms: tuple[cute.CopyAtom, ...], sources: tuple[cute.Tensor, ...],
+    decay_atom: cute.CopyAtom, decays: cute.Tensor,
+    grad_final: cute.Tensor, given: cutlass.Int32, grad_states: cute.Tensor,
+    grad_updates: cute.Tensor, grad_initial: cute.Tensor,
+    starts: cute.Tensor, stops: cute.Tensor, first_chunks: cute.Tensor, heads: cutlass.Int32,
+    erases: cutlass.Constexpr,
 ):  # fmt: skip
     """Set up, then go the ways of the roles."""
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    sequence, head, _ = cute.arch.block_idx()
+    first = first_chunks[sequence]
+    chunks = first_chunks[sequence + 1] - first
     memory = SmemAllocator()
     storage = memory.allocate(Storage)
-    shared_keys, shared_queries, shared_erases, shared_outputs = (
+    layouts = [operand.layout() for operand in operands(erases)]
+    targets = [
         memory.allocate_tensor(Float16, layout.outer, byte_alignment=1024, swizzle=layout.inner)
-        for layout in (key_layout, row_layout, row_layout, output_layout)
+        for layout in layouts
+    ]
+    shared_decays = memory.allocate_tensor(
+        Float32, cute.make_layout((KEYS, STAGES)), byte_alignment=128
     )
-    shared_decays = memory.allocate_tensor(Float32, decay_layout, byte_alignment=128)
     barriers = Barriers(
         storage.full.data_ptr(), storage.empty.data_ptr(), storage.state_ready.data_ptr(),
         storage.update_ready.data_ptr(), storage.update_written.data_ptr(),
@@ -114,19 +203,15 @@ def reverse_state_scan_kernel(
     base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.columns.ptr)
     if warp == LOADER:
         load_chunks(
-            update_mma, output_mma, key_atom, keys, shared_keys, query_atom, queries,
-            shared_queries, erase_atom, erases, shared_erases, output_atom, outputs,
-            shared_outputs, decay_atom, decays, shared_decays, barriers, chunks,
+            atoms, sources, tuple(targets), decay_atom, decays, shared_decays, barriers,
+            first, chunks, head, heads, starts, stops, erases,
         )  # fmt: skip
     elif warp == MULTIPLIER:
-        multiply_chunks(
-            update_mma, output_mma, erase_mma, shared_keys, shared_queries, shared_erases,
-            shared_outputs, base, barriers, chunks,
-        )  # fmt: skip
+        multiply_chunks(tuple(targets), base, barriers, chunks, erases)
     else:
         own_rows(
-            shared_decays, grad_updates_local, grad_final, grad_states, grad_updates, grad_initial,
-            base, barriers, chunks, value_dim,
+            shared_decays, grad_final, given, grad_states, grad_updates, grad_initial,
+            base, barriers, first, chunks, head, heads, sequence, erases,
         )  # fmt: skip
     before_sync()
     cute.arch.sync_threads()
@@ -149,93 +234,90 @@ def init_barriers(barriers: Barriers):
 
 @cute.jit
 def load_chunks(
-    update_mma: cute.TiledMma, output_mma: cute.TiledMma,
-    key_atom: cute.CopyAtom, keys: cute.Tensor, shared_keys: cute.Tensor,
-    query_atom: cute.CopyAtom, queries: cute.Tensor, shared_queries: cute.Tensor,
-    erase_atom: cute.CopyAtom, erases: cute.Tensor, shared_erases: cute.Tensor,
-    output_atom: cute.CopyAtom, outputs: cute.Tensor, shared_outputs: cute.Tensor,
+    atoms: tuple[cute.CopyAtom, ...], sources: tuple[cute.Tensor, ...],
+    targets: tuple[cute.Tensor, ...],
     decay_atom: cute.CopyAtom, decays: cute.Tensor, shared_decays: cute.Tensor,
-    barriers: Barriers, chunks: cutlass.Int32,
+    barriers: Barriers, first: cutlass.Int32, chunks: cutlass.Int32, head: cutlass.Int32,
+    heads: cutlass.Int32, starts: cute.Tensor, stops: cute.Tensor, erases: cutlass.Constexpr,
 ):  # fmt: skip
     """The loader: bring the operands of the chunks, from the last on, as stages become empty."""
-    head, _, _ = cute.arch.block_idx()
-    update_part, state_part = update_mma.get_slice(0), output_mma.get_slice(0)
-    to_keys, from_keys = _tiles(
-        key_atom, shared_keys, update_part.partition_B(_whole(keys, (CHUNK, KEYS)))
-    )
-    to_queries, from_queries = _tiles(
-        query_atom, shared_queries, state_part.partition_B(_whole(queries, (KEYS, CHUNK)))
-    )
-    to_erases, from_erases = _tiles(
-        erase_atom, shared_erases, state_part.partition_B(_whole(erases, (KEYS, CHUNK)))
-    )
-    to_outputs, from_outputs = _tiles(
-        output_atom, shared_outputs, state_part.partition_A(_whole(outputs, (LANES, CHUNK)))
-    )
     to_decays, from_decays = cpasync.tma_partition(
         decay_atom, 0, cute.make_layout(1), cute.group_modes(shared_decays, 0, 1),
         cute.group_modes(cute.local_tile(decays, (KEYS, 1), (0, None)), 0, 2),
     )  # fmt: skip
+    bytes_of_all = sum(cute.size_in_bytes(Float16, target.layout) for target in targets)
+    stage_bytes = bytes_of_all // STAGES + 4 * KEYS
     for i in cutlass.range(chunks):
-        chunk = head * chunks + chunks - 1 - i
+        place = place_of(first + chunks - 1 - i, head, heads, starts, stops)
         stage = i % STAGES
         full = barriers.full + stage
         cute.arch.mbarrier_wait(barriers.empty + stage, (i // STAGES + 1) % 2)
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(full, STAGE_BYTES)
-        for atom, source, target in (
-            (key_atom, from_keys, to_keys),
-            (query_atom, from_queries, to_queries),
-            (erase_atom, from_erases, to_erases),
-            (output_atom, from_outputs, to_outputs),
+            cute.arch.mbarrier_arrive_and_expect_tx(full, stage_bytes)
+        for operand, atom, source, target in zip(
+            operands(erases), atoms, sources, targets, strict=True
         ):
-            cute.copy(atom, source[None, 0, 0, chunk], target[None, stage], tma_bar_ptr=full)
-        cute.copy(decay_atom, from_decays[None, chunk], to_decays[None, stage], tma_bar_ptr=full)
+            operand.load(atom, source, target, place, stage, full)
+        cute.copy(
+            decay_atom, from_decays[None, place.index], to_decays[None, stage], tma_bar_ptr=full
+        )
 
 
 @cute.jit
 def multiply_chunks(
-    update_mma: cute.TiledMma, output_mma: cute.TiledMma, erase_mma: cute.TiledMma,
-    shared_keys: cute.Tensor, shared_queries: cute.Tensor, shared_erases: cute.Tensor,
-    shared_outputs: cute.Tensor, base: cute.Pointer, barriers: Barriers, chunks: cutlass.Int32,
+    targets: tuple[cute.Tensor, ...], base: cute.Pointer, barriers: Barriers,
+    chunks: cutlass.Int32, erases: cutlass.Constexpr,
 ):  # fmt: skip
-    """The multiplier: three products a chunk, of which one waits for nothing but operands."""
-    update = _accumulator(update_mma, base + UPDATE, UPDATE_TILE)
-    state = _accumulator(output_mma, base + STATE, STATE_TILE)
-    state_factor = _factor(update_mma, base + FACTOR, UPDATE_TILE)
-    update_factor = _factor(erase_mma, base + FACTOR, STATE_TILE)
-    key_factor = update_mma.make_fragment_B(shared_keys)
-    output_factor = output_mma.make_fragment_A(shared_outputs)
-    query_factor = output_mma.make_fragment_B(shared_queries)
-    erase_factor = erase_mma.make_fragment_B(shared_erases)
-    output_mma.set(tcgen05.Field.ACCUMULATE, True)
-    erase_mma.set(tcgen05.Field.ACCUMULATE, True)
-    erase_mma.set(tcgen05.Field.NEGATE_A, True)
+    """The multiplier: the products of every chunk, of which two wait for nothing but operands."""
+    mma = products()
+    shared_keys, shared_queries, shared_outputs, shared_attention = targets[:4]
+    local, update, output, erase = mma
+    update_sum = _accumulator(update, base + UPDATE, UPDATE_TILE)
+    state_sum = _accumulator(output, base + STATE, STATE_TILE)
+    state_factor = _factor(update, base + FACTOR, UPDATE_TILE)
+    update_factor = _factor(erase, base + FACTOR, STATE_TILE)
+    key_factor = update.make_fragment_B(shared_keys)
+    local_factor = local.make_fragment_A(shared_outputs)
+    attention_factor = local.make_fragment_B(shared_attention)
+    output_factor = output.make_fragment_A(shared_outputs)
+    query_factor = output.make_fragment_B(shared_queries)
+    update.set(tcgen05.Field.ACCUMULATE, True)
+    output.set(tcgen05.Field.ACCUMULATE, True)
+    erase.set(tcgen05.Field.ACCUMULATE, True)
+    erase.set(tcgen05.Field.NEGATE_A, True)
     for i in cutlass.range(chunks):
         stage = i % STAGES
         cute.arch.mbarrier_wait(barriers.full + stage, i // STAGES % 2)
+        after_sync()
+        for k in cutlass.range_constexpr(cute.size(attention_factor, mode=[2])):
+            local.set(tcgen05.Field.ACCUMULATE, k != 0)
+            cute.gemm(
+                local, update_sum, local_factor[None, None, k, stage],
+                attention_factor[None, None, k, stage], update_sum,
+            )  # fmt: skip
         cute.arch.mbarrier_wait(barriers.state_ready, i % 2)
         after_sync()
         for k in cutlass.range_constexpr(cute.size(key_factor, mode=[2])):
-            update_mma.set(tcgen05.Field.ACCUMULATE, k != 0)
             cute.gemm(
-                update_mma, update, state_factor[None, None, k],
-                key_factor[None, None, k, stage], update,
+                update, update_sum, state_factor[None, None, k],
+                key_factor[None, None, k, stage], update_sum,
             )  # fmt: skip
         with cute.arch.elect_one():
             tcgen05.commit(barriers.update_ready)
         for k in cutlass.range_constexpr(cute.size(query_factor, mode=[2])):
             cute.gemm(
-                output_mma, state, output_factor[None, None, k, stage],
-                query_factor[None, None, k, stage], state,
+                output, state_sum, output_factor[None, None, k, stage],
+                query_factor[None, None, k, stage], state_sum,
             )  # fmt: skip
         cute.arch.mbarrier_wait(barriers.update_written, i % 2)
         after_sync()
-        for k in cutlass.range_constexpr(cute.size(erase_factor, mode=[2])):
-            cute.gemm(
-                erase_mma, state, update_factor[None, None, k],
-                erase_factor[None, None, k, stage], state,
-            )  # fmt: skip
+        if cutlass.const_expr(erases):
+            erase_factor = erase.make_fragment_B(targets[-1])
+            for k in cutlass.range_constexpr(cute.size(erase_factor, mode=[2])):
+                cute.gemm(
+                    erase, state_sum, update_factor[None, None, k],
+                    erase_factor[None, None, k, stage], state_sum,
+                )  # fmt: skip
         with cute.arch.elect_one():
             tcgen05.commit(barriers.empty + stage)
             tcgen05.commit(barriers.state_done)
@@ -243,39 +325,39 @@ def multiply_chunks(
 
 @cute.jit
 def own_rows(
-    shared_decays: cute.Tensor, grad_updates_local: cute.Tensor, grad_final: cute.Tensor,
+    shared_decays: cute.Tensor, grad_final: cute.Tensor, given: cutlass.Int32,
     grad_states: cute.Tensor, grad_updates: cute.Tensor, grad_initial: cute.Tensor,
-    base: cute.Pointer, barriers: Barriers, chunks: cutlass.Int32, value_dim: cutlass.Constexpr,
+    base: cute.Pointer, barriers: Barriers, first: cutlass.Int32, chunks: cutlass.Int32,
+    head: cutlass.Int32, heads: cutlass.Int32, sequence: cutlass.Int32,
+    erases: cutlass.Constexpr,
 ):  # fmt: skip
     """An owner: what happens to the row of a value channel between products.
 
     The factor's columns hold dS until Kg dS is there, then dU.
     """
     thread, _, _ = cute.arch.thread_idx()
-    head, _, _ = cute.arch.block_idx()
+    end = sequence * heads + head
     row = cute.make_rmem_tensor(CHUNK, Float32)
-    local = cute.make_rmem_tensor(CHUNK, Float32)
     row.fill(0.0)
-    local.fill(0.0)
+    exists = thread < grad_updates.shape[2]
     for half in cutlass.range_constexpr(KEYS // CHUNK):
-        if thread < value_dim:
-            cute.basic_copy(_part(grad_final, head, thread, half), row)
+        if exists and given != 0:
+            _exchange(row, grad_final, end, thread, half, loads=True)
         store_row(row, base + STATE + CHUNK * half, thread)
     cute.arch.fence_view_async_tmem_store()
     for i in cutlass.range(chunks):
-        chunk = head * chunks + chunks - 1 - i
+        index = (first + chunks - 1 - i) * heads + head
         stage = i % STAGES
-        if thread < value_dim:
-            cute.basic_copy(grad_updates_local[chunk, None, thread], local)
         cute.arch.mbarrier_wait(barriers.full + stage, i // STAGES % 2)
         cute.arch.mbarrier_wait(barriers.state_done, (i + 1) % 2)
         after_sync()
         for half in cutlass.range_constexpr(KEYS // CHUNK):
             load_row(base + STATE + CHUNK * half, row, thread)
             cute.arch.fence_view_async_tmem_load()
-            if thread < value_dim:
-                cute.basic_copy(row, _part(grad_states, chunk, thread, half))
-            store_factor(row, base + FACTOR + CHUNK // 2 * half, thread)
+            factor = rounded(row, Float16)
+            store_factor(factor, base + FACTOR + CHUNK // 2 * half, thread)
+            if exists:
+                _exchange(factor, grad_states, index, thread, half, loads=False)
             decay = cute.local_tile(shared_decays[None, stage], (CHUNK,), (half,))
             row.store(row.load() * decay.load())
             store_row(row, base + STATE + CHUNK * half, thread)
@@ -286,43 +368,29 @@ def own_rows(
         after_sync()
         load_row(base + UPDATE, row, thread)
         cute.arch.fence_view_async_tmem_load()
-        row.store(row.load() + local.load())
-        if thread < value_dim:
-            cute.basic_copy(row, grad_updates[chunk, None, thread])
-        store_factor(row, base + FACTOR, thread)
-        cute.arch.fence_view_async_tmem_store()
+        factor = rounded(row, Float16)
+        if cutlass.const_expr(erases):
+            store_factor(factor, base + FACTOR, thread)
+            cute.arch.fence_view_async_tmem_store()
         before_sync()
         cute.arch.mbarrier_arrive(barriers.update_written)
+        if exists:
+            cute.basic_copy(factor, grad_updates[cutlass.Int64(index), None, thread])
     cute.arch.mbarrier_wait(barriers.state_done, (chunks + 1) % 2)
     after_sync()
     for half in cutlass.range_constexpr(KEYS // CHUNK):
         load_row(base + STATE + CHUNK * half, row, thread)
         cute.arch.fence_view_async_tmem_load()
-        if thread < value_dim:
-            cute.basic_copy(row, _part(grad_initial, head, thread, half))
+        if exists:
+            _exchange(row, grad_initial, end, thread, half, loads=False)
 
 
-@cute.jit
-def _whole(tensor: cute.Tensor, tile: cutlass.Constexpr):
-    return cute.local_tile(tensor, tile, (None, None, None))
-
-
-@cute.jit
-def _tiles(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Where copies of tiles go to and come from."""
-    return cpasync.tma_partition(
-        atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
-    )
-
-
-@cute.jit
-def _accumulator(mma: cute.TiledMma, place: cute.Pointer, tile: cutlass.Constexpr):
+def _accumulator(mma, place, tile):
     """Sums of a product in tensor memory."""
     return cute.make_tensor(place, mma.make_fragment_C(mma.partition_shape_C(tile[:2])).layout)
 
 
-@cute.jit
-def _factor(mma: cute.TiledMma, place: cute.Pointer, tile: cutlass.Constexpr):
+def _factor(mma, place, tile):
     """A left factor in tensor memory."""
     shape = mma.partition_shape_A((tile[0], tile[2]))
     return cute.make_tensor(
@@ -330,18 +398,36 @@ def _factor(mma: cute.TiledMma, place: cute.Pointer, tile: cutlass.Constexpr):
     )
 
 
-@cute.jit
-def _part(
-    states: cute.Tensor, index: cutlass.Int32, channel: cutlass.Int32, half: cutlass.Constexpr
-):
-    """Half of the key channels of a value channel, of a state [K, V]."""
-    return cute.local_tile(states[index, None, channel], (CHUNK,), (half,))
+def _exchange(row, states, index, channel, half, loads):
+    """Copy half of the key channels of a value channel, as many as a state [K, V] has."""
+    first = CHUNK * half
+    width = min(CHUNK, states.shape[1] - first)
+    if width > 0:
+        column = cute.domain_offset((first,), states[cutlass.Int64(index), None, channel])
+        there = cute.make_tensor(column.iterator, cute.make_layout(width, stride=states.stride[1]))
+        here = cute.make_tensor(row.iterator, cute.make_layout(width))
+        cute.basic_copy(*((there, here) if loads else (here, there)))
 
 
-def reverse_state_scan(value_dim: int):
-    """The host function for so many value channels.
+def reverse_state_scan(erases: bool):
+    """The host function, for members that erase or for those that do not.
 
-    Tensors are contiguous; L = B·H·N chunks, those of a head one after the other.
+    Tensors are contiguous. Chunks of all sequences and heads are L, those of a chunk's heads one
+    after the other; so are E ends of sequences. K and V are known when it is compiled.
+
+    Args of the host function:
+        query_decayed: Qg [tokens, H, K], float16.
+        key_decayed: Kg [tokens, H, K], float16.
+        erase_transformed: Ww [tokens, H, K], float16; anything if nothing is erased.
+        chunk_decay: exp(a_C) [L, K], float32.
+        attention: A [L, C, C], float16.
+        grad_output: dO [tokens, H, V], float16.
+        grad_final: dS of the final states [E, K, V], float32.
+        grad_states: Takes dh [L, K, V], float16.
+        grad_updates: Takes dU [L, C, V], float16.
+        grad_initial: Takes dS of the initial states [E, K, V], float32.
+        starts, stops, first_chunks: Of `Chunks`.
+        given: Zero if `grad_final` is to be taken for zero.
     """
 
     @cute.jit
@@ -350,70 +436,39 @@ def reverse_state_scan(value_dim: int):
         key_decayed: cute.Tensor,
         erase_transformed: cute.Tensor,
         chunk_decay: cute.Tensor,
+        attention: cute.Tensor,
         grad_output: cute.Tensor,
-        grad_updates_local: cute.Tensor,
         grad_final: cute.Tensor,
         grad_states: cute.Tensor,
         grad_updates: cute.Tensor,
         grad_initial: cute.Tensor,
-        chunks: cutlass.Int32,
+        starts: cute.Tensor,
+        stops: cute.Tensor,
+        first_chunks: cute.Tensor,
+        given: cutlass.Int32,
     ):
-        inner, outer = OperandMajorMode.K, OperandMajorMode.MN
-        one, shared = tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM
-        tensor_memory = tcgen05.OperandSource.TMEM
-        update_mma = blackwell.make_trivial_tiled_mma(
-            Float16, Float16, inner, inner, Float32, one, UPDATE_TILE[:2], tensor_memory
-        )
-        output_mma = blackwell.make_trivial_tiled_mma(
-            Float16, Float16, outer, outer, Float32, one, STATE_TILE[:2], shared
-        )
-        erase_mma = blackwell.make_trivial_tiled_mma(
-            Float16, Float16, inner, outer, Float32, one, STATE_TILE[:2], tensor_memory
-        )
-        key_layout = blackwell.make_smem_layout_b(update_mma, UPDATE_TILE, Float16, STAGES)
-        row_layout = blackwell.make_smem_layout_b(output_mma, STATE_TILE, Float16, STAGES)
-        output_layout = blackwell.make_smem_layout_a(output_mma, STATE_TILE, Float16, STAGES)
-        decay_layout = cute.make_layout((KEYS, STAGES))
-        copy = cpasync.CopyBulkTensorTileG2SOp(one)
-        key_atom, keys = make_tiled_tma_atom_B(
-            copy, _tokens_first(key_decayed), cute.slice_(key_layout, (None, None, None, 0)),
-            UPDATE_TILE, update_mma,
-        )  # fmt: skip
-        one_row = cute.slice_(row_layout, (None, None, None, 0))
-        query_atom, queries = make_tiled_tma_atom_B(
-            copy, _channels_first(query_decayed), one_row, STATE_TILE, output_mma
-        )
-        erase_atom, erases = make_tiled_tma_atom_B(
-            copy, _channels_first(erase_transformed), one_row, STATE_TILE, erase_mma
-        )
-        output_atom, outputs = make_tiled_tma_atom_A(
-            copy, _channels_first(grad_output), cute.slice_(output_layout, (None, None, None, 0)),
-            STATE_TILE, output_mma,
-        )  # fmt: skip
+        found = [
+            rows_before(key_decayed),
+            rows_before(query_decayed),
+            rows_before(grad_output),
+            matrices(attention),
+        ]
+        if cutlass.const_expr(erases):
+            found = [*found, rows_before(erase_transformed)]
+        copies = [
+            operand.copy(tensor) for operand, tensor in zip(operands(erases), found, strict=True)
+        ]
         decay_atom, decays = cpasync.make_tiled_tma_atom(
             cpasync.CopyBulkTensorTileG2SOp(),
             cute.make_tensor(chunk_decay.iterator, cute.select(chunk_decay.layout, mode=[1, 0])),
             cute.make_layout((KEYS, 1)),
             (KEYS, 1),
         )
+        atoms, sources = zip(*copies, strict=True)
+        heads = query_decayed.shape[1]
         reverse_state_scan_kernel(
-            update_mma, output_mma, erase_mma,
-            key_atom, keys, key_layout, query_atom, queries, row_layout, erase_atom, erases,
-            output_atom, outputs, output_layout, decay_atom, decays, decay_layout,
-            grad_updates_local, grad_final, grad_states, grad_updates, grad_initial, chunks,
-            value_dim,
-        ).launch(grid=(grad_final.shape[0], 1, 1), block=(THREADS, 1, 1))  # fmt: skip
+            atoms, sources, decay_atom, decays, grad_final, given, grad_states, grad_updates,
+            grad_initial, starts, stops, first_chunks, heads, erases,
+        ).launch(grid=(first_chunks.shape[0] - 1, heads, 1), block=(THREADS, 1, 1))  # fmt: skip
 
     return host
-
-
-@cute.jit
-def _tokens_first(tensor: cute.Tensor):
-    """[L, tokens, channels] as (tokens, channels, L)."""
-    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[1, 2, 0]))
-
-
-@cute.jit
-def _channels_first(tensor: cute.Tensor):
-    """[L, tokens, channels] as (channels, tokens, L)."""
-    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[2, 1, 0]))

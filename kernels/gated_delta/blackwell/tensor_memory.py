@@ -1,7 +1,7 @@
 """Rows of tensor memory: each of 128 threads exchanges its own lane's columns with registers."""
 
 import cutlass.cute as cute
-from cutlass import Float16, Float32
+from cutlass import Float32
 from cutlass._mlir.dialects import nvvm
 from cutlass.cute.nvgpu import tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
@@ -45,12 +45,17 @@ def store_row(row, place, thread):
     _store(row.iterator, place, thread, cute.size(row))
 
 
-def store_factor(row, place, thread):
-    """Round to float16 and store, two to a column, as products read a left factor."""
-    halves = cute.make_rmem_tensor(cute.size(row), Float16)
-    halves.store(row.load().to(Float16))
+def store_factor(halves, place, thread):
+    """Store registers of float16, two to a column, as products read a left factor."""
     pairs = cute.recast_ptr(halves.iterator, dtype=Float32)
-    _store(pairs, place, thread, cute.size(row) // 2)
+    _store(pairs, place, thread, cute.size(halves) // 2)
+
+
+def rounded(row, element_type):
+    """A row's registers in another type."""
+    result = cute.make_rmem_tensor((cute.size(row),), element_type)
+    result.store(row.load().to(element_type))
+    return result
 
 
 def _store(values, place, thread, width):

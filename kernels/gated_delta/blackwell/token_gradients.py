@@ -74,6 +74,7 @@ from .products import (
     multiply,
 )
 from .tensor_memory import after_sync, before_sync
+from .token_rows import matrices, place_of, rows_before
 
 _DECAYED = (KEYS, BLOCK, 3 * TOKENS)
 """Of decayed keys, queries and erase vectors, each four slots of a block, as left factors."""
@@ -119,8 +120,8 @@ class _Stage(NamedTuple):
         return [[next(items) for _ in group] for group in self.groups]
 
 
-def token_gradients(decays: bool, erases: bool):
-    """The host function for members that have decays or not, and erase or not.
+def token_gradients(values: int, decays: bool, erases: bool):
+    """The host function for tiles of 64 or 128 value channels, and members of all kinds.
 
     What a member has not, it neither reads nor writes; any tensor may be passed.
     """
@@ -135,7 +136,7 @@ def token_gradients(decays: bool, erases: bool):
         grad_attention: cute.Tensor,
         grad_erasure: cute.Tensor,
         starts: cute.Tensor,
-        counts: cute.Tensor,
+        stops: cute.Tensor,
         queries: cute.Tensor,
         keys: cute.Tensor,
         gates: cute.Tensor,
@@ -144,63 +145,63 @@ def token_gradients(decays: bool, erases: bool):
         grad_keys: cute.Tensor,
         grad_gates: cute.Tensor,
         grad_erase_gates: cute.Tensor,
-        heads: cutlass.Int32,
         scale: cutlass.Float32,
     ):
         """Launch the kernel for all chunks of all sequences and heads.
 
-        C = 64, K = 128 and V = 64 or 128 are known when it is compiled, all else when it is called.
-        L = S·H·N chunks, S sequences of N chunks each, those of a head one after the other.
+        C = 64, and tiles of 128 key channels and so many value channels, are known when it is
+        compiled, all else when it is called; K and V are multiples of 8. Chunks of all sequences
+        and heads are L, those of a chunk's heads one after the other.
 
         Args:
             states: h [L, K, V], float16.
-            grad_output: dO [L, C, V], float16.
-            residual: dR [L, C, V], float16.
+            grad_output: dO [tokens, H, V], float16.
+            residual: dR [tokens, H, V], float16.
             grad_states: dh [L, K, V], float16.
-            updates: U [L, C, V], float16.
+            updates: U [tokens, H, V], float16.
             grad_attention: dA [L, C, C], float16.
             grad_erasure: dM [L, C, C], float16.
-            starts: First token of each chunk [S, N], int32.
-            counts: Tokens of each chunk [S, N], int32; what lies behind them is never read.
-            queries: q [tokens·H, K'] with K' ≤ K, float16.
+            starts: First token of each chunk, as of `Chunks`.
+            stops: The token after its last; what lies behind it is never read.
+            queries: q [tokens·H, K], float16.
             keys: k, likewise.
-            gates: g [tokens·H, K'] or [tokens·H, 1], float32.
+            gates: g [tokens·H, K] or [tokens·H, 1], float32.
             erase_gates: b, likewise.
-            grad_queries: Takes dq [tokens·H, K'], float16.
+            grad_queries: Takes dq [tokens·H, K], float16.
             grad_keys: Takes dk, likewise.
-            grad_gates: Takes dg [tokens·H, K'], float32.
+            grad_gates: Takes dg [tokens·H, K], float32.
             grad_erase_gates: Takes db, likewise.
-            heads: H.
             scale: Of the queries.
         """
-        stage = _Stage(grad_output.shape[2], decays, erases)
-        given = [states, grad_output, residual, grad_states, updates, grad_attention, grad_erasure]
-        if cutlass.const_expr(not erases):
-            given = [states, grad_output, grad_states, updates, grad_attention]
+        stage = _Stage(values, decays, erases)
+        given = [matrices(states), rows_before(grad_output)]
+        if cutlass.const_expr(erases):
+            given = [*given, rows_before(residual)]
+        given = [*given, matrices(grad_states), rows_before(updates), matrices(grad_attention)]
+        if cutlass.const_expr(erases):
+            given = [*given, matrices(grad_erasure)]
         factors = [factor for group in stage.groups for factor in group]
         atoms, sources = copies(factors, given)
-        sequences, chunks = starts.shape
-        _kernel(
-            atoms, sources, starts, counts, (queries, keys, gates, erase_gates),
+        heads = updates.shape[1]
+        token_gradients_kernel(
+            atoms, sources, starts, stops, (queries, keys, gates, erase_gates),
             (grad_queries, grad_keys, grad_gates, grad_erase_gates), heads, scale, stage,
-        ).launch(grid=(sequences * chunks, heads, 1), block=(THREADS, 1, 1))  # fmt: skip
+        ).launch(grid=(starts.shape[0], heads, 1), block=(THREADS, 1, 1))  # fmt: skip
 
     return host
 
 
 @cute.kernel
-def _kernel(
+def token_gradients_kernel(
     atoms: tuple[cute.CopyAtom, ...], sources: tuple[cute.Tensor, ...],
-    starts: cute.Tensor, counts: cute.Tensor, inputs: tuple[cute.Tensor, ...],
+    starts: cute.Tensor, stops: cute.Tensor, inputs: tuple[cute.Tensor, ...],
     results: tuple[cute.Tensor, ...], heads: cutlass.Int32, scale: cutlass.Float32,
     stage: cutlass.Constexpr,
 ):  # fmt: skip
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    own_chunk, head, _ = cute.arch.block_idx()
-    chunks = starts.shape[1]
-    sequence, chunk = own_chunk // chunks, own_chunk % chunks
-    index = (sequence * heads + head) * chunks + chunk
+    chunk, head, _ = cute.arch.block_idx()
+    place = place_of(chunk, head, heads, starts, stops)
     memory = SmemAllocator()
     places, decayed = _places(memory, stage)
     near = memory.allocate_tensor(SUM, cute.make_layout((BLOCK, BLOCK, BLOCKS, 2)), 16)
@@ -212,11 +213,10 @@ def _kernel(
     )
     if warp == 0:
         for number, group in enumerate(groups):
-            fetch(*group, index, loaded + number)
+            fetch(*group, (place,), loaded + number)
 
-    start, count = starts[sequence, chunk], counts[sequence, chunk]
-    first = cutlass.Int64(start) * heads + head
-    own = channel_of(inputs, results, first, heads, count, scale, thread, stage)
+    first = cutlass.Int64(place.start) * heads + head
+    own = channel_of(inputs, results, first, heads, place.count, scale, thread, stage)
     own = own._replace(
         base=base, decayed=decayed, near=near,
         totals=whole[thread, None, 0], crossing=whole[thread, None, 1],

@@ -5,58 +5,73 @@ Assertions here say what they found themselves, as pytest explains only those of
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from lethe_env.kernels.footprint import footprint
 from lethe_env.tasks.observation import KernelResources
-from lethe_env.vgpu.cute.function import VirtualFunction
 
 SCHEDULES = [(early, seed) for early in (False, True) for seed in (0, 1, 2)]
 
 
-def run(function, inputs, *shapes):
-    """What a kernel writes into float32 tensors of these shapes, all NaN before."""
-    results = [torch.full(shape, torch.nan) for shape in shapes]
-    for result in results:
-        function.session.memory.mark_undefined(result)
-    function(*inputs, *results)
+def run(function, launch, *arguments):
+    """What a launch of `native_stages` leaves; memory that it allocates is undefined before.
+
+    What it does not touch, stubs, stays NaN.
+    """
+    memory = function.session.memory
+
+    def over_nothing(*given):
+        for tensor in given:
+            if isinstance(tensor, torch.Tensor) and tensor.data_ptr() not in known:
+                if tensor.is_floating_point():
+                    tensor.fill_(torch.nan)
+                memory.mark_undefined(tensor)
+        function(*given)
+
+    known = {tensor.data_ptr() for tensor in _tensors(arguments)}
+    results = launch(over_nothing, *arguments)
     findings = function.session.take_findings()
     assert not findings, findings
     return results
 
 
-def assert_bits_do_not_depend_on_the_schedule(function, inputs, *shapes):
+def _tensors(values):
+    """All tensors in tuples, and in objects with attributes."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
+        elif hasattr(value, "__dataclass_fields__"):
+            yield from _tensors(tuple(getattr(value, name) for name in value.__dataclass_fields__))
+
+
+def assert_bits_do_not_depend_on_the_schedule(function, launch, *arguments):
     session = function.session
     found = []
     for session.early, session.seed in SCHEDULES:
-        found.append(run(function, inputs, *shapes))
+        found.append(run(function, launch, *arguments))
     session.early = None
     for schedule, other in zip(SCHEDULES[1:], found[1:], strict=True):
-        assert all(map(torch.equal, found[0], other)), schedule
+        assert all(map(same_bits, found[0], other)), schedule
 
 
-def resources(function, inputs, *shapes):
-    """What a launch takes that writes results of these shapes; see `resources_of`."""
-    return resources_of(function, [*inputs, *map(torch.empty, shapes)])
+def same_bits(one, other):
+    """Equal; NaN, which is what nobody wrote, equals itself."""
+    return torch.equal(one.nan_to_num(torch.inf), other.nan_to_num(torch.inf))
 
 
-def resources_of(function, arguments):
-    """What a launch takes, as RES-02 judges it; nothing is launched."""
-    requests = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VirtualFunction, "launch", lambda _, request: requests.append(request))
-        function(*arguments)
-    (request,) = requests
+def resources(function):
+    """What the last launch took, as RES-02 judges it."""
     found = footprint(function.compiled.ptx, function.compiled.cubin)
     return KernelResources(
         kernel=function.compiled.host.function_name,
         target="sm_100",
         registers=found.registers,
         spill_bytes=found.spilled_bytes,
-        shared_bytes=request.shared_bytes,
+        shared_bytes=function.request.shared_bytes,
         tensor_memory_columns=found.columns,
-        threads=request.block[0],
+        threads=function.request.block[0],
     )
 
 

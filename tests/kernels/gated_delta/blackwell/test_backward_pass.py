@@ -11,6 +11,7 @@ from lethe_env.kernels.gated_delta.blackwell import natively
 from lethe_env.kernels.gated_delta.member_problem import draw_member, kernel_results, true_results
 from lethe_env.kernels.gated_delta.members import NAMES
 from lethe_env.kernels.gated_delta.problem import draw_problem, worst_relative_error
+from lethe_env.vgpu.operations import OperationLog
 
 WITHIN = 1e-3
 KEYS, LENGTH = 128, 150
@@ -28,12 +29,12 @@ def assert_near(results, truth):
 @pytest.mark.parametrize("values", [64, 128])
 @pytest.mark.parametrize("member", NAMES)
 def test_gradients_of_every_member(member, values, virtual_gpu):
-    """Three chunks, the last not full; K#2 has nothing to do where nothing is erased."""
+    """Three chunks, the last not full."""
     given, launched = draw_member(member, LENGTH, KEYS, values), virtual_gpu.session.counts
     launched.clear()
     assert_near(kernel_results(given, backward=natively), true_results(given))
-    native = [name for name, _ in launched if name.startswith("kernel_cutlass_")]
-    assert len(native) == (4 if member in ("KDA", "GDN") else 3)
+    is_native = [name.startswith("kernel_cutlass_") for name, _ in launched]
+    assert is_native == [False] * (len(launched) - 3) + [True] * 3, "the backward, and all of it"
 
 
 def test_sequences_and_heads():
@@ -41,9 +42,35 @@ def test_sequences_and_heads():
     assert_near(kernel_results(given, backward=natively), true_results(given))
 
 
-def test_narrow_keys_and_values_are_padded():
+def test_channels_that_tma_does_not_take_are_padded():
     given = draw_member("GDN", 70, 48, 20)
     assert_near(kernel_results(given, backward=natively), true_results(given))
+
+
+def test_nothing_is_copied_between_kernels():
+    """Where TMA takes the channels, tensors lie on the virtual GPU as the forward left them."""
+    given = draw_problem(70, KEYS, 64)
+    leaves = [getattr(given, name).half().requires_grad_() for name in "qkv"]
+    gates = [getattr(given, name).float().requires_grad_() for name in "gbw"]
+    results = gated_delta(*leaves, *gates, backward=natively)
+    gradients = [torch.ones_like(x) for x in results]
+    with OperationLog() as log:
+        torch.autograd.grad(results, [*leaves, *gates], gradients)
+    assert [operation.name for operation in log.operations] == []
+
+
+def test_a_gradient_that_tma_cannot_read_is_copied_to_where_it_can():
+    p = draw_problem(70, KEYS, 64)
+    tokens = [getattr(p, name).half().requires_grad_() for name in "qkv"]
+    output, _ = gated_delta(*tokens, backward=natively)
+    crooked = torch.zeros(output.numel() + 1).half()[1:].view(output.shape)
+    crooked.copy_(p.grad_output)
+    assert crooked.is_contiguous() and crooked.data_ptr() % 16
+    found, expected = (
+        torch.autograd.grad(output, tokens, x, retain_graph=True)
+        for x in (crooked, p.grad_output.half())
+    )
+    assert all(map(torch.equal, found, expected))
 
 
 def test_bits_do_not_depend_on_the_schedule(virtual_gpu):

@@ -11,11 +11,12 @@ from lethe_env.kernels.gated_delta import stages
 from lethe_env.kernels.gated_delta.blackwell.compilation import compile_token_gradients
 from lethe_env.kernels.gated_delta.blackwell.execution import compiled_once
 from lethe_env.kernels.gated_delta.chunked import join, split
+from lethe_env.kernels.gated_delta.chunks import equal_chunks
 from lethe_env.kernels.gated_delta.stages import KeyGradients, Pairs
 from lethe_env.vgpu.cute.function import VirtualFunction
 
 from .rounding import HALF, SMALLEST_HALF, STEP, operand_error
-from .running import SCHEDULES, assert_within, resources_of
+from .running import SCHEDULES, assert_within, resources
 
 pytestmark = pytest.mark.xdist_group("blackwell")
 KEYS, TOKENS, BLOCK = 128, 64, 16
@@ -179,19 +180,29 @@ def function():
     return VirtualFunction(compiled_once(compile_token_gradients, 64, True, True))
 
 
-def arguments(x, *, per_head=""):
+def arguments(function, x, *, per_head=""):
     """What the host function takes, and the results among it, NaN so far.
 
     Args:
+        function: Whose arguments they are.
         x: What is given.
         per_head: Gates of which only the first channel is passed.
     """
     batch, length, heads, width = x.q.shape
-    first = torch.arange(0, length, TOKENS)
-    starts = first + length * torch.arange(batch)[:, None]
-    counts = (length - first).clamp_max(TOKENS).expand_as(starts)
-    operands = x.states, x.grad_output, x.residual, x.grad_states, x.updates
-    operands += x.grad_attention, x.grad_erasure
+    chunks = equal_chunks(batch, length, TOKENS, x.q.device)
+
+    def rows(y):
+        return join(y, length).half().reshape(batch * length, heads, -1)
+
+    def matrices(y):
+        return y.half().transpose(1, 2).flatten(0, 2)
+
+    states, grad_states = (matrices(y[..., :width, :]) for y in (x.states, x.grad_states))
+    operands = [states, rows(x.grad_output), rows(x.residual), grad_states, rows(x.updates)]
+    operands += [matrices(x.grad_attention), matrices(x.grad_erasure)]
+    for number in (2, 6):
+        if len(function.compiled.parameters[number][1].shape) == 1:
+            operands[number] = torch.zeros(1).half()
     tokens = [y.half().reshape(-1, width) for y in (x.q, x.k)]
     tokens += [
         y[..., : 1 if name in per_head else width].float().reshape(batch * length * heads, -1)
@@ -199,14 +210,13 @@ def arguments(x, *, per_head=""):
     ]
     results = [torch.full_like(y, torch.nan) for y in (tokens[0], tokens[0])]
     results += [torch.full(results[0].shape, torch.nan) for _ in range(2)]
-    given = [y.half().reshape(-1, *y.shape[3:]).contiguous() for y in operands]
-    places = [y.to(torch.int32).contiguous() for y in (starts, counts)]
-    return [*given, *places, *tokens, *results, heads, x.scale], results
+    given = [y.contiguous() for y in operands]
+    return [*given, chunks.starts, chunks.stops, *tokens, *results, x.scale], results
 
 
 def run(function, x, **options):
     """dq, dk, dg and db; those of gates that the function was not compiled for are NaN."""
-    given, results = arguments(x, **options)
+    given, results = arguments(function, x, **options)
     for result in results:
         function.session.memory.mark_undefined(result)
     function(*given)
@@ -264,10 +274,15 @@ def test_a_gate_per_head_is_that_in_every_channel(function):
         assert torch.equal(one, other)
 
 
-def test_narrow_keys_are_those_of_wide_ones(function):
+def test_narrow_keys_and_values_are_those_of_wide_ones(function):
+    """Beyond them lies what belongs to others; TMA fills in zeros, which add nothing."""
     wide = draw(64, length=20)
-    narrow = replace(wide, **{name: getattr(wide, name)[..., :40] for name in "qkgb"})
-    for one, other in zip(run(function, narrow), run(function, wide), strict=True):
+    values = "grad_output", "updates", "residual", "states", "grad_states"
+    narrow = {name: getattr(wide, name)[..., :40] for name in "qkgb"}
+    narrow |= {name: getattr(wide, name)[..., :24].clone() for name in values}
+    for name in values:
+        getattr(wide, name)[..., 24:] = 0.0
+    for one, other in zip(run(function, replace(wide, **narrow)), run(function, wide), strict=True):
         assert torch.equal(one, other[..., :40])
 
 
@@ -282,9 +297,9 @@ def test_nothing_beyond_a_sequence_is_read_or_written(function):
 
 
 def test_a_chunk_of_no_tokens_writes_nothing(function):
-    given, results = arguments(draw(64, length=TOKENS))
-    counts = given[8]
-    counts.zero_()
+    given, results = arguments(function, draw(64, length=TOKENS))
+    starts, stops = given[7:9]
+    stops.copy_(starts)
     function(*given)
     assert all(result.isnan().all() for result in results)
 
@@ -308,12 +323,13 @@ def test_tensor_memory_is_taken_once_and_given_back(variant):
 
 def test_a_block_fits_and_for_64_value_channels_two(variant):
     function, values, *_ = variant
-    taken = resources_of(function, arguments(draw(values, length=1))[0])
+    run(function, draw(values, length=1))
+    taken = resources(function)
     assert excesses(taken) == []
     both_bytes = 2 * (taken.shared_bytes + RESERVED_BYTES)
     assert (both_bytes <= MULTIPROCESSOR_BYTES) == (values == 64)
 
 
 def test_what_the_kernel_is_not_made_for():
-    with pytest.raises(ValueError, match=r"tokens takes \(64, 128\) value channels, not 96"):
+    with pytest.raises(ValueError, match=r"tiles of \(64, 128\) value channels, not 96"):
         compile_token_gradients(96, True, True)
