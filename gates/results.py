@@ -27,9 +27,21 @@ class Results:
 
     def asked(self, planned: Iterable[Probe]) -> list[Probe]:
         """The planned probes as they were really made, under this verdict's seed."""
-        return seeded(planned, self.seed)
+        return really_made(self.task, planned, self.seed)
 
 
-def seeded(planned: Iterable[Probe], seed: int) -> list[Probe]:
-    """Planned probes moved to a seed, so that a policy cannot learn the inputs of one verdict."""
-    return [replace(probe, seed=probe.seed + seed) for probe in planned]
+def really_made(task: Task, planned: Iterable[Probe], seed: int) -> list[Probe]:
+    """Planned probes as they are made, each once.
+
+    They are moved to a seed, so that a policy cannot learn the inputs of one verdict, and where the
+    task does not demand float32, those in float32 to the task's own dtype.
+    """
+    made = (
+        replace(
+            probe,
+            seed=probe.seed + seed,
+            dtype=task.working_dtype if probe.dtype == "float32" else probe.dtype,
+        )
+        for probe in planned
+    )
+    return list(dict.fromkeys(made))

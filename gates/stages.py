@@ -19,7 +19,7 @@ from ..tasks.model import Task
 from ..tasks.probe import Probe
 from . import battery, hardware, kernelbench_rule, placement, values
 from .channels import channels, muted_probe
-from .results import Results, seeded
+from .results import Results, really_made
 from .verdict import FATAL_CHANNELS, Status, Verdict, not_asked
 
 Stage = tuple[Probe, ...]
@@ -38,18 +38,18 @@ def divide(task: Task, probes: Sequence[Probe], seed: int) -> tuple[Stage, ...]:
     """
     base = dict(task.family.base)
     planned = [*values.plan(task), *placement.plan(task), *kernelbench_rule.plan(task)]
-    decisive = {probe for probe in seeded(planned, seed) if probe.sizes == base}
+    decisive = {probe for probe in really_made(task, planned, seed) if probe.sizes == base}
     decisive.add(muted_probe(task, seed))
     first = tuple(probe for probe in probes if probe in decisive)
-    second = tuple(p for p in probes if p not in decisive and _costs_no_compile(p, base))
+    second = tuple(p for p in probes if p not in decisive and _costs_no_compile(task, p))
     asked = {*first, *second}
     third = tuple(probe for probe in probes if probe not in asked)
     return tuple(stage for stage in (first, second, third) if stage)
 
 
-def _costs_no_compile(probe: Probe, base: dict[str, int]) -> bool:
-    alike = probe.sizes == base and probe.layout == "contiguous"
-    return alike and probe.dtype == "float32" and not probe.gradients
+def _costs_no_compile(task: Task, probe: Probe) -> bool:
+    alike = probe.sizes == task.family.base and probe.layout == "contiguous"
+    return alike and probe.dtype == task.working_dtype and not probe.gradients
 
 
 def scouts(task: Task, probes: Sequence[Probe]) -> tuple[Probe, ...]:

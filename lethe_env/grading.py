@@ -26,7 +26,7 @@ from .gates import (
 )
 from .gates.channels import DEADLY, channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
-from .gates.results import Results, seeded
+from .gates.results import Results, really_made
 from .gates.roofline import modelled_speed, timed_probe, untimed
 from .gates.speed import Speed
 from .gates.truth import Truth
@@ -264,7 +264,8 @@ class Grading:
 
     def _plan(self) -> list[Probe]:
         probes = dict.fromkeys(battery.plan(self.task, self.grader.seed))
-        probes.update(dict.fromkeys(seeded(kernelbench_rule.plan(self.task), self.grader.seed)))
+        trials = really_made(self.task, kernelbench_rule.plan(self.task), self.grader.seed)
+        probes.update(dict.fromkeys(trials))
         probes[muted_probe(self.task, self.grader.seed)] = None
         probes[self._timed_probe()] = None
         fits = self._native_fits()

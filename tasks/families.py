@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 
 LOG_UNIFORM_BINADES = 20
-"""Magnitudes run over 2^-20 … 2^20, forty binades."""
+"""Magnitudes run over 2^-20 … 2^20, forty binades; in float16 over 2^-7 … 2^7, so that a product
+of two is no overflow, as it is none in float32."""
 LARGE_MEAN = 8192.0
 """With a deviation of 1, float32 keeps no digit of E[x²] − E[x]²: 8192² · 2^-24 = 4."""
 CORRUPT_SHARE = 0.01
@@ -57,11 +58,20 @@ def _signs(draw: Draw) -> torch.Tensor:
     return bits.double() * 2 - 1
 
 
+def _squarable_binades(dtype: torch.dtype) -> tuple[float, float]:
+    """Binary logarithms of the magnitudes whose products with each other stay in range.
+
+    Float32 takes any product of values that float inputs usually have; in float16, whose largest
+    number is 65504, that has to be seen to.
+    """
+    finfo = torch.finfo(dtype)
+    return math.log2(finfo.smallest_normal) / 2, math.log2(finfo.max) / 2 - 1
+
+
 def _log_uniform(draw: Draw) -> torch.Tensor:
     uniform = torch.rand(draw.shape, generator=draw.generator, dtype=torch.float64)
-    finfo = torch.finfo(draw.dtype)
-    low = max(-LOG_UNIFORM_BINADES, math.log2(finfo.smallest_normal))
-    high = min(LOG_UNIFORM_BINADES, math.log2(finfo.max) - 1)
+    low, high = _squarable_binades(draw.dtype)
+    low, high = max(-LOG_UNIFORM_BINADES, low), min(LOG_UNIFORM_BINADES, high)
     return _signs(draw) * torch.exp2(low + (high - low) * uniform)
 
 
@@ -86,11 +96,13 @@ def _zeros(draw: Draw) -> torch.Tensor:
 
 
 def _huge(draw: Draw) -> torch.Tensor:
-    return _normal(draw) * 1e6
+    _, high = _squarable_binades(draw.dtype)
+    return _normal(draw) * min(1e6, 2.0 ** (high - 2))  # few lie beyond four deviations
 
 
 def _tiny(draw: Draw) -> torch.Tensor:
-    return _normal(draw) * 1e-6
+    low, _ = _squarable_binades(draw.dtype)
+    return _normal(draw) * max(1e-6, 2.0**low)
 
 
 def _subnormal(draw: Draw) -> torch.Tensor:

@@ -72,7 +72,8 @@ class Task:
     waived: Mapping[str, str] = field(default_factory=dict)
     """Gate name to the reason why the gate does not apply."""
     dtypes: tuple[str, ...] = ("float32",)
-    """Dtypes a candidate may not refuse."""
+    """Dtypes a candidate may not refuse. Questions are asked in float32 if it is one of them, else
+    in the first."""
     gradients: bool = False
     """Whether vector-Jacobian products of inputs and parameters are part of the contract."""
     allow_tf32: bool = False
@@ -93,6 +94,11 @@ class Task:
         for gate, reason in self.waived.items():
             if not reason:
                 raise TaskError(f"task {self.id}: the waiver of {gate} needs a reason")
+
+    @property
+    def working_dtype(self) -> str:
+        """The dtype in which questions are asked that are not about a dtype."""
+        return "float32" if "float32" in self.dtypes else self.dtypes[0]
 
     @property
     def digest(self) -> str:

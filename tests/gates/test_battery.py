@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,6 +43,19 @@ def test_the_reference_itself_passes_every_gate(row_sum, grade_in_process):
     assert {name: f.status for name, f in findings.items()} == dict.fromkeys(
         battery.GATE_NAMES, Status.PASS
     ), {name: f.reason for name, f in findings.items() if f.status is not Status.PASS}
+
+
+def test_a_task_in_half_types_is_asked_in_them(row_sum, grade_in_process):
+    asked = set()
+
+    def note(probe, seen):
+        asked.add(probe.dtype)
+        return seen
+
+    task = replace(row_sum, dtypes=("float16", "bfloat16"))
+    findings = grade_in_process(task, change=note)
+    assert {finding.status for finding in findings.values()} == {Status.PASS}
+    assert asked == {"float16", "bfloat16"}
 
 
 @pytest.mark.parametrize("name", VALUE_GATES)

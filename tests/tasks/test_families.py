@@ -42,6 +42,17 @@ def test_every_family_stays_inside_every_domain(family):
             assert (values <= 1).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("family", ["log_uniform", "huge", "tiny"])
+def test_a_product_of_two_wide_values_stays_in_range(family, dtype):
+    values = draw_values(family, "real", (64, 33), dtype, 3, 0)
+    finfo = torch.finfo(dtype)
+    sizes = values.double().abs()
+    assert sizes.max() ** 2 <= finfo.max
+    assert sizes.median() ** 2 >= finfo.smallest_normal / 4
+    assert sizes.max() > 8 * sizes.median() or family != "log_uniform"
+
+
 def test_probabilities_sum_to_one():
     rows = into_domain(torch.randn(5, 9, dtype=torch.float64) * 1e4, "probability")
     # nine float64 terms and one division: nine half-ulps
