@@ -68,7 +68,7 @@ _ROTARY = (*_MIMO, "rotary_scan/rotation", "rotary_scan/operator")
 _FUSED = (*_SELECTIVE, *(f"fused_block/{module}" for module in ("norm", "convolution", "operator")))
 
 _GATED_DELTA = (
-    *("device", "chunks", "setting", "forward_kernels", "forward_pass"),
+    *("device", "chunks", "setting", "serial_kernels", "forward_kernels", "forward_pass"),
     *("backward_kernels", "backward_pass", "operation"),
 )
 _DELTA_RULE = (*_GATED_DELTA, "unit_length")

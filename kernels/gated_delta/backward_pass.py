@@ -18,7 +18,8 @@ from .backward_kernels import (
 )
 from .device import ABSENT
 from .forward_pass import Scratch
-from .setting import SUB, WARPS, Setting, Tokens, block_for
+from .serial_kernels import token_serial_gradient_kernel
+from .setting import CHUNKS, SUB, THREAD_REGISTERS, WARPS, Setting, Tokens, block_for
 
 INTER_BLOCK, INTRA_BLOCK = 32, 16
 """Most key channels of a tile in the last two stages, which hold several tiles in float32."""
@@ -88,6 +89,53 @@ def run_backward(
     adjoints = Adjoints(grad_attention, grad_erasure, grad_states, residual)
     grad_q, grad_k, grad_g, grad_b = _key_gradients(t, grad_output, scratch, adjoints, s)
     return PackedGradients(grad_q, grad_k, grad_v, grad_g, grad_b, grad_w, grad_initial)
+
+
+def repair_gradients(
+    tokens: Tokens,
+    setting: Setting,
+    scratch: Scratch,
+    grad_output: Tensor,
+    grad_final: Tensor | None,
+    grads: PackedGradients,
+) -> None:
+    """Do gradients of sequences with a NaN or an infinity again, token by token.
+
+    Args:
+        tokens: Inputs of the forward.
+        setting: Its setting.
+        scratch: What it kept.
+        grad_output: [tokens, H, V] in the dtype of v.
+        grad_final: [sequences, H, K, V], or None for zero.
+        grads: Where the gradients are.
+    """
+    t, s = tokens, setting
+    token_serial_gradient_kernel[(s.heads, s.chunks.sequences)](
+        t.q,
+        t.k,
+        t.v,
+        t.g,
+        t.b,
+        t.w,
+        scratch.states,
+        scratch.strange,
+        grad_output,
+        grad_final,
+        *grads,
+        **s.places,
+        first_chunks=s.chunks.first_chunks,
+        heads=s.heads,
+        **s.widths,
+        scale=s.scale,
+        C=CHUNKS[s.dtype],
+        G=s.g,
+        B=s.b,
+        W=s.w,
+        FINAL=grad_final is not None,
+        **s.scan_tile,
+        num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
+    )
 
 
 def _wide(like: Tensor, wanted: bool = True) -> Tensor:

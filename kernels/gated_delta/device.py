@@ -20,6 +20,15 @@ PER_CHANNEL = tl.constexpr(2)
 
 
 @triton.jit
+def strange_in(x):
+    """One where x is NaN or infinite, else zero.
+
+    By comparison: x − x is not zero where the compiler fuses it with the product that x is.
+    """
+    return tl.where(tl.abs(x) < float("inf"), 0.0, 1.0)
+
+
+@triton.jit
 def product(left, right, total, OPERAND: tl.constexpr):
     """total + left @ right."""
     return tl.dot(left.to(OPERAND), right.to(OPERAND), total, input_precision="ieee")

@@ -19,6 +19,7 @@ from .device import (
     product_with_state,
     state_offsets,
     store_rows,
+    strange_in,
     suffix_of,
 )
 
@@ -161,7 +162,7 @@ def transform_kernel(
 ):
     """Qg, Kg, exp(a_C), Ww = T Kb and Uu = T (w∘v); grid (chunks, H).
 
-    Notes in `strange` which chunks hold a NaN or an infinity, for `token_serial_kernel`.
+    Notes in `strange` which chunks hold a NaN or an infinity, for `serial_kernels.py`.
     """
     chunk, head = tl.program_id(0), tl.program_id(1)
     start, stop = tl.load(starts + chunk), tl.load(stops + chunk)
@@ -202,15 +203,6 @@ def transform_kernel(
         store_rows(written_transformed, written, token, live, head, heads, value_dim, channel)
     any_found = tl.where(tl.sum(tl.sum(found, axis=1), axis=0) > 0.0, 1, 0)
     tl.store(strange + chunk.to(tl.int64) * heads + head, any_found)
-
-
-@triton.jit
-def strange_in(x):
-    """One where x is NaN or infinite, else zero.
-
-    By comparison: x − x is not zero where the compiler fuses it with the product that x is.
-    """
-    return tl.where(tl.abs(x) < float("inf"), 0.0, 1.0)
 
 
 @triton.jit(do_not_specialize=["heads"])
@@ -304,66 +296,3 @@ def outputs_kernel(
         state = tl.load(states + at, mask=inside, other=0.0)
         total = product(query, state, total, OPERAND)
     store_rows(output, total, token, live, head, heads, value_dim, value_channel)
-
-
-@triton.jit(do_not_specialize=["heads"])
-def token_serial_kernel(
-    q,
-    k,
-    v,
-    g,
-    b,
-    w,
-    initial,
-    strange,
-    output,
-    final,
-    starts,
-    stops,
-    first_chunks,
-    heads,
-    key_dim,
-    value_dim,
-    scale,
-    KEYS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    G: tl.constexpr,
-    B: tl.constexpr,
-    W: tl.constexpr,
-    INITIAL: tl.constexpr,
-):
-    """Eq. (1) token by token where an input is NaN or infinite; grid (V/BLOCK, H, sequences).
-
-    In a product over a chunk a NaN meets zero weights of earlier tokens, and infinities of both
-    signs become one. Sequences that hold such a value are done again as they are defined. For all
-    others this reads one number a chunk and ends.
-    """
-    head, sequence = tl.program_id(1), tl.program_id(2)
-    begin, end = tl.load(first_chunks + sequence), tl.load(first_chunks + sequence + 1)
-    found = 0
-    for chunk in range(begin, end):
-        found += tl.load(strange + chunk.to(tl.int64) * heads + head)
-    if found > 0:
-        channel = tl.arange(0, KEYS)
-        value_channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = (channel < key_dim)[:, None] & (value_channel < value_dim)[None, :]
-        at = state_offsets(sequence, head, heads, channel, value_channel, key_dim, value_dim)
-        state = tl.zeros((KEYS, BLOCK), tl.float32)
-        if INITIAL:
-            state += tl.load(initial + at, mask=inside, other=0.0).to(tl.float32)
-        for at_token in range(tl.load(starts + begin), tl.load(stops + end - 1)):
-            token = at_token + tl.zeros((1,), tl.int64)
-            live = token >= 0
-            decay = load_gate(g, token, live, head, heads, key_dim, channel, G, 0.0)
-            key = load_rows(k, token, live, head, heads, key_dim, channel)
-            update = load_rows(v, token, live, head, heads, value_dim, value_channel)
-            update *= load_gate(w, token, live, head, heads, value_dim, value_channel, W, 1.0)
-            state *= tl.trans(tl.exp(decay))
-            if B != ABSENT:
-                erase = key * load_gate(b, token, live, head, heads, key_dim, channel, B, 0.0)
-                update -= tl.sum(tl.trans(erase) * state, axis=0)[None, :]
-            state = tl.where(inside, state + tl.trans(key) * update, 0.0)
-            query = load_rows(q, token, live, head, heads, key_dim, channel) * scale
-            read = tl.sum(tl.trans(query) * state, axis=0)[None, :]
-            store_rows(output, read, token, live, head, heads, value_dim, value_channel)
-        tl.store(final + at, state, mask=inside)

@@ -13,10 +13,10 @@ from .forward_kernels import (
     outputs_kernel,
     pair_products_kernel,
     state_scan_kernel,
-    token_serial_kernel,
     transform_kernel,
     triangular_inverse_kernel,
 )
+from .serial_kernels import token_serial_kernel
 from .setting import SUB, THREAD_REGISTERS, WARPS, Setting, Tokens, block_for
 
 
@@ -38,7 +38,7 @@ class Transformed(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What the backward needs of the forward; operand dtype but for the chunks' decays."""
+    """What the backward needs of the forward; operand dtype but for decays and marks."""
 
     query_decayed: Tensor
     """Qg"""
@@ -56,6 +56,8 @@ class Scratch(NamedTuple):
     """U"""
     states: Tensor
     """h"""
+    strange: Tensor
+    """Which chunks hold a NaN or an infinity, int32 [chunks, H]."""
 
 
 def run_forward(
@@ -84,9 +86,9 @@ def run_forward(
         **setting.tile,
         num_warps=WARPS,
     )
-    _repair(tokens, initial, made.strange, output, final, setting)
+    _repair(tokens, initial, made.strange, states, output, final, setting)
     kept = (made.query_decayed, made.key_decayed, made.erase_transformed, made.chunk_decay)
-    return output, final, Scratch(*kept, attention, inverse, updates, states)
+    return output, final, Scratch(*kept, attention, inverse, updates, states, made.strange)
 
 
 def _pairs(t: Tokens, s: Setting) -> tuple[Tensor, Tensor]:
@@ -181,7 +183,13 @@ def _scan(
 
 
 def _repair(
-    t: Tokens, initial: Tensor | None, strange: Tensor, output: Tensor, final: Tensor, s: Setting
+    t: Tokens,
+    initial: Tensor | None,
+    strange: Tensor,
+    states: Tensor,
+    output: Tensor,
+    final: Tensor,
+    s: Setting,
 ) -> None:
     """Do sequences with a NaN or an infinity in their inputs again, token by token."""
     token_serial_kernel[s.scan_grid](
@@ -193,6 +201,7 @@ def _repair(
         t.w,
         initial,
         strange,
+        states,
         output,
         final,
         **s.places,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backward_pass import Backward, in_triton
+from .backward_pass import Backward, in_triton, repair_gradients
 from .chunks import Chunks, equal_chunks, ragged_chunks
 from .forward_pass import Scratch, run_forward
 from .setting import CHUNKS, OPERANDS, Setting, Tokens, setting_for
@@ -52,9 +52,9 @@ def gated_delta(
 
     The work is chunkwise (64 tokens, 32 for float32) and bitwise deterministic. A sequence with a
     NaN or an infinity in its inputs, other than g = −inf, is run token by token, so that outputs
-    have them where the definition has them. Matrix products take operands in the dtype of q, k, v
-    and add in float32; float32 operands never become TF32. States are carried in float32 and kept
-    for the backward in the dtype of q.
+    have them where the definition has them; so are gradients, also where a given one is not finite.
+    Matrix products take operands in the dtype of q, k, v and add in float32; float32 operands never
+    become TF32. States are carried in float32 and kept for the backward in the dtype of q.
 
     Args:
         q: Queries [B, T, H, K], float32, float16 or bfloat16; K at most 256.
@@ -143,6 +143,7 @@ class _GatedDelta(torch.autograd.Function):
         grad_final = None if grad_final is None else grad_final.contiguous()
         with _on(tokens.q.device):
             grads = ctx.run_backward(tokens, ctx.setting, scratch, grad_output, grad_final)
+            repair_gradients(tokens, ctx.setting, scratch, grad_output, grad_final, grads)
         results = [x.view(ctx.batch, -1, *x.shape[1:]) for x in grads[:3]]
         for grad, known in zip(grads[3:6], ctx.gates, strict=True):
             results.append(None if known is None else _gate_gradient(grad, *known))

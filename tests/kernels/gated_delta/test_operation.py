@@ -229,6 +229,43 @@ def test_what_is_not_finite_goes_where_the_definition_sends_it(value):
         assert worst_relative_error(ours[finite], theirs[finite]) < bound
 
 
+def assert_alike(ours, theirs, bound):
+    """The same elements are NaN, the same are infinite, and the others are near."""
+    assert torch.equal(ours.isnan(), theirs.isnan())
+    assert torch.equal(ours.isposinf(), theirs.isposinf())
+    assert torch.equal(ours.isneginf(), theirs.isneginf())
+    finite = theirs.isfinite()
+    if finite.any():
+        assert worst_relative_error(ours[finite], theirs[finite]) < bound
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("where", ["q", "k", "v", "g", "b", "w", "grad_output"])
+def test_gradients_that_are_not_finite_are_those_of_the_definition(where, value):
+    p = small(70)
+    getattr(p, where)[:, 40, 0, 3] = -value if where == "g" else value
+    p = rounded(p, torch.float32)
+    _, _, wanted = truth(p)
+    _, _, gradients = run(p)
+    assert not all(x.isfinite().all() for x in wanted) or (where, value) == ("g", torch.inf)
+    for name, ours, theirs in zip(Gradients._fields, gradients, wanted, strict=True):
+        for head in range(2):
+            axis = 1 if name == "initial_state" else 2
+            one, other = ours.select(axis, head), theirs.select(axis, head)
+            assert_alike(one, other, WITHIN[torch.float32])
+
+
+def test_a_nan_in_the_gradient_of_the_final_state_goes_where_the_definition_sends_it():
+    p = small(70)
+    p.grad_final_state[0, 0, 3, 5] = torch.nan
+    p = rounded(p, torch.float32)
+    _, _, wanted = truth(p)
+    _, _, gradients = run(p)
+    assert gradients.v.isnan().any() and gradients.v[:, :, 1].isfinite().all()
+    for ours, theirs in zip(gradients, wanted, strict=True):
+        assert_alike(ours, theirs, WITHIN[torch.float32])
+
+
 @triton.jit
 def offsets_kernel(rows, matrices, states, index, heads, key_dim, value_dim):
     lane = tl.arange(0, 16)
