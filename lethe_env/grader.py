@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .cell import HarnessError, Limits, Workshop, default_device, review
+from .cell import HarnessError, Limits, Workshop, default_device
 from .gates.oracle import Oracle
 from .gates.truth import Truth
 from .gates.verdict import Verdict
 from .grading import Grading, broken
 from .tasks.catalog import find_task
 from .tasks.model import Task, TaskError
-from .tasks.observation import Observation
+from .tasks.observation import KernelResources, Observation
 from .tasks.probe import Probe
 from .trials import Trials
 
@@ -37,6 +37,20 @@ def cache_directory() -> Path:
     """Where truths and compiles are kept: `LETHE_CACHE_DIR`, else `~/.cache/lethe_env`."""
     chosen = os.environ.get("LETHE_CACHE_DIR")
     return Path(chosen) if chosen else Path.home() / ".cache" / "lethe_env"
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """Sources are our own: the source policy is not asked, and they may import a module of ours.
+
+    Their processes are confined as ever.
+    """
+
+    prepare: str
+    """`module:name` of what is called once in the process that theirs are forked from, so that
+    they find the module imported, and made what it makes."""
+    resources: tuple[KernelResources, ...] = ()
+    """What those of their kernels take that are not Triton's, for RES-02."""
 
 
 @dataclass(slots=True)
@@ -62,6 +76,8 @@ class Grader:
     """Whether a candidate is dropped at its first failure, see `gates.stages`. Whether it passes
     does not depend on it."""
     progress: Progress | None = None
+    vouched: Vouched | None = None
+    """That sources are our own."""
     _workshop: Workshop | None = None
     _oracle: Oracle | None = None
 
@@ -135,7 +151,7 @@ class Grader:
         """
         with closing(Grading(self, task, source)) as grading:
             grading.truths[probe] = grading.truth(probe)
-            fault = review(source)
+            fault = grading.refusal()
             if fault is None:
                 grading.observe([probe])
             else:
@@ -150,7 +166,8 @@ class Grader:
     def workshop(self) -> Workshop:
         """The warm workshop, started on first use."""
         if self._workshop is None:
-            self._workshop = Workshop(self.device_name, self.limits)
+            prepare = () if self.vouched is None else (self.vouched.prepare,)
+            self._workshop = Workshop(self.device_name, self.limits, prepare)
         return self._workshop
 
     def oracle(self) -> Oracle:

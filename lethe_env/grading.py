@@ -69,7 +69,7 @@ class Grading:
 
     def verdict(self) -> Verdict:
         """Run every phase; what breaks on our side becomes `ERROR` findings."""
-        fault = review(self.source)
+        fault = self.refusal()
         if fault is not None:
             return self._unjudged(fault)
         with self._timed("plan"):
@@ -87,6 +87,10 @@ class Grading:
         with self._timed("judge"):
             verdict = self._judged(results)
             return stages.curtail(verdict, results, probes, reason) if reason else verdict
+
+    def refusal(self) -> Fault | None:
+        """What the source policy says, unless the source is vouched for."""
+        return review(self.source) if self.grader.vouched is None else None
 
     def close(self) -> None:
         """End the candidate's process."""
@@ -284,11 +288,13 @@ class Grading:
         return self._requests.of(probe, self.truths[probe])
 
     def _results(self) -> Results:
+        vouched = self.grader.vouched
         return Results(
             task=self.task,
             truths=self.truths,
             observations=self.observations,
             seed=self.grader.seed,
+            resources=() if vouched is None else vouched.resources,
         )
 
     def _compiled(self, results: Results) -> Results:
@@ -305,6 +311,7 @@ class Grading:
             return workshop.resources(self.source, kinds, targets)
 
         resources, note = compile_ahead(compiled, launches, left_out, len(self.grader.targets))
+        resources = (*results.resources, *resources)
         return replace(results, resources=resources, resources_note=note)
 
     def _notes(self, speed: Speed | str) -> dict[str, str]:

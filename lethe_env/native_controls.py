@@ -1,8 +1,7 @@
 """The native Blackwell backward as a control: what gates ask, asked of its gradients.
 
-A candidate's process has no CuTe DSL, and most gates ask for no gradients. So no gate gives a
-verdict here. Their questions that make sense of gradients with float16 operands are put in this
-process, with the gates' own truths, bounds and limits.
+Asked in this process, with the gates' own truths, bounds and limits, at the full width of the
+native kernels and under every schedule; `native_verdicts` has all gates ask, at small shapes.
 """
 
 from __future__ import annotations
@@ -57,14 +56,6 @@ ASKED = {
     "RES-02": "every native kernel fits: registers, shared and tensor memory, threads; no spills",
 }
 """Gates whose questions are put, and what they ask here."""
-NOT_ASKED = {
-    "CMP-01": "asks for outputs, and the forward is Triton's",
-    "ORD-01": "asks for outputs of values over many orders of magnitude, and of long sums",
-    "ORD-03": "asks for outputs of terms that cancel",
-    "PRC-02": "asks for outputs of long sums in half types",
-    "EXC-02": "asks for outputs of subnormal inputs",
-}
-"""Gates whose questions are not put, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +68,24 @@ class StageReport:
     footprint: Footprint
     shared_bytes: int
     threads: int
-    faults: tuple[str, ...]
+
+    @property
+    def resources(self) -> KernelResources:
+        """As the gate sees them."""
+        return KernelResources(
+            kernel=self.stage,
+            target="sm_100",
+            registers=self.footprint.registers,
+            spill_bytes=self.footprint.spilled_bytes,
+            shared_bytes=self.shared_bytes,
+            tensor_memory_columns=self.footprint.columns,
+            threads=self.threads,
+        )
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong, in words."""
+        return (*self.footprint.faults, *excesses(self.resources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +133,9 @@ def stage_reports() -> Iterator[StageReport]:
             given = signature(compile_stage).bind(*arguments).arguments
             made_for = ", ".join(f"{name}={value}" for name, value in given.items())
             name = compile_stage.__name__.removeprefix("compile_")
-            yield _stage_report(name, made_for, function)
-
-
-def _stage_report(name: str, made_for: str, function: VirtualFunction) -> StageReport:
-    request, compiled = function.request, function.compiled
-    found = footprint(compiled.ptx, compiled.cubin)
-    taken = KernelResources(
-        kernel=name,
-        target="sm_100",
-        registers=found.registers,
-        spill_bytes=found.spilled_bytes,
-        shared_bytes=request.shared_bytes,
-        tensor_memory_columns=found.columns,
-        threads=request.block[0],
-    )
-    faults = (*found.faults, *excesses(taken))
-    return StageReport(name, made_for, found, request.shared_bytes, request.block[0], faults)
+            found = footprint(function.compiled.ptx, function.compiled.cubin)
+            request = function.request
+            yield StageReport(name, made_for, found, request.shared_bytes, request.block[0])
 
 
 def _member_report(

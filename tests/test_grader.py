@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lethe_env.gates.verdict import Status
-from lethe_env.grader import Grader
+from lethe_env.grader import Grader, Vouched
 from lethe_env.tasks.model import ShapeFamily, Task, TaskError
+from lethe_env.tasks.observation import KernelResources
 
 from .doubling import DOUBLE
 
@@ -274,3 +277,34 @@ def test_a_corpus_may_call_modules_in_evaluation_mode(quick, evaluation_mode):
     task = Task(id="x/y", source=NORMALISED, family=family, evaluation_mode=evaluation_mode)
     verdict = quick.grade(task, STORED)
     assert verdict.passed is evaluation_mode, verdict.render()
+
+
+OURS = """
+import torch
+from lethe_env.grader import cache_directory
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        cache_directory()
+        return x + x
+"""
+VOUCHED = Vouched("lethe_env.grader:cache_directory")
+
+
+def test_a_source_of_ours_imports_what_was_prepared_and_stays_confined(task):
+    peeping = OURS.replace("cache_directory()\n", "open(torch.__file__, 'w')\n")
+    with Grader(device="interpreter", cache=None, vouched=VOUCHED) as grader:
+        assert grader.grade(task, OURS).passed
+        assert "PermissionError" in grader.grade(task, peeping).finding("CMP-01").reason
+
+
+def test_a_policys_source_does_not(quick, task):
+    assert "lethe_env" in quick.grade(task, OURS).fault
+
+
+def test_kernels_of_ours_that_are_not_tritons_are_held_to_the_limits(task):
+    greedy = KernelResources(kernel="mine", target="sm_100", tensor_memory_columns=544)
+    with Grader(
+        device="interpreter", cache=None, vouched=replace(VOUCHED, resources=(greedy,))
+    ) as grader:
+        finding = grader.grade(task, OURS).finding("RES-02")
+    assert finding.status is Status.FAIL and "544 tensor-memory columns" in finding.reason

@@ -12,7 +12,9 @@ import typer
 
 from lethe_env import native_command, native_controls
 from lethe_env.command_line import FAILED, PASSED, UsageError
+from lethe_env.gates.battery import GATE_NAMES
 from lethe_env.gates.oracle import Oracle
+from lethe_env.gates.verdict import Verdict, failed, not_applicable, passed
 from lethe_env.kernels import cute_dsl
 from lethe_env.kernels.footprint import Footprint
 from lethe_env.kernels.gated_delta.blackwell import backward_pass
@@ -95,10 +97,18 @@ def test_a_wrong_backward_is_told_by_the_gates_question(backward, fault, reports
 
 GOOD = MemberReport("LA", 64, 3, 0.2, 4e-4, 3, ())
 FOOTPRINT = Footprint(96, 0, (128,), (128,), 1)
-KERNEL = StageReport("reverse_state_scan", "value_dim=64", FOOTPRINT, 49152, 128, ())
+KERNEL = StageReport("reverse_state_scan", "value_dim=64", FOOTPRINT, 49152, 128)
 
 
-def run(monkeypatch, member, **options):
+def verdict(first):
+    """Of a candidate that passes all other gates."""
+    rest = [passed(name, "well", probes=1.0) for name in GATE_NAMES[1:]]
+    return Verdict(task={}, source="", findings=(first, *rest))
+
+
+def run(monkeypatch, member, judged=None, **options):
+    judged = judged or verdict(not_applicable("CMP-01", "nothing to ask"))
+    monkeypatch.setattr(native_command, "member_verdicts", lambda *_: [("LA", judged)])
     monkeypatch.setattr(cute_dsl, "is_installed", lambda: True)
     monkeypatch.setattr(native_command, "member_reports", lambda *_: [member] if member else [])
     monkeypatch.setattr(native_command, "stage_reports", lambda: [KERNEL])
@@ -112,10 +122,12 @@ def test_json_says_everything_and_the_exit_code_whether_it_is_well(monkeypatch, 
     content = json.loads(capsys.readouterr().out)
     assert content["members"][0]["worst_ratio"] == 0.2
     assert content["kernels"][0]["footprint"]["registers"] == 96
-    assert len({*content["asked"], *content["not_asked"]}) == 12
+    assert content["verdicts"]["LA"]["passed"]
     bad = replace(GOOD, faults=("CMP-02: far off",))
     assert run(monkeypatch, bad, as_json=False) == FAILED
     assert "LA, V = 64: CMP-02: far off" in capsys.readouterr().out
+    assert run(monkeypatch, GOOD, verdict(failed("CMP-01", "so it is")), as_json=False) == FAILED
+    assert "LA: CMP-01: so it is" in capsys.readouterr().out
 
 
 def test_what_cannot_be_asked_is_said(monkeypatch):

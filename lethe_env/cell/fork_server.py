@@ -35,8 +35,16 @@ _PASSED_ON = (
 class ForkServer:
     """One warm server process, started anew if it has died."""
 
-    def __init__(self, device: str, limits: Limits) -> None:
+    def __init__(self, device: str, limits: Limits, prepare: Sequence[str] = ()) -> None:
+        """Prepare; the process starts when it is first needed.
+
+        Args:
+            device: as of `workshop.Workshop`.
+            limits: what each cell may use.
+            prepare: as of `workshop.Workshop`.
+        """
         self._device = device
+        self._prepare = tuple(prepare)
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -112,7 +120,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        settings = {"device": self._device, "folder": str(self._folder)}
+        settings = {"device": self._device, "folder": str(self._folder), "prepare": self._prepare}
         self._send({**settings, "cache": str(cache_root()), "limits": asdict(self._limits)})
         message = self._receive(_START_SECONDS)
         if message.get("event") != "ready":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import pkgutil
 import selectors
 import shutil
 import signal
@@ -57,6 +58,8 @@ class Server:
     def serve(self) -> None:
         """Work until the judge is gone."""
         import_everything(self._settings["device"], Path(self._settings["cache"]))
+        for name in self._settings["prepare"]:
+            pkgutil.resolve_name(name)()
         gc.collect()
         gc.freeze()
         try:

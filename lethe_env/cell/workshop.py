@@ -28,18 +28,22 @@ def default_device() -> str:
 class Workshop:
     """Opens cells. A context manager; not safe for use from several threads at once."""
 
-    def __init__(self, device: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self, device: str, limits: Limits | None = None, prepare: Sequence[str] = ()
+    ) -> None:
         """Prepare; servers start when first needed.
 
         Args:
             device: `interpreter`, `vgpu` (the virtual GPU) or `cuda`.
             limits: what each cell may use.
+            prepare: functions of ours, `module:name`, that are called before any cell is made:
+                cells find imported what these import, and made what they make.
         """
         if device not in DEVICES:
             raise ValueError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
         self.device = device
         self.limits = limits or Limits()
-        self._server = ForkServer(device, self.limits)
+        self._server = ForkServer(device, self.limits, prepare)
         self._desk = self._open_desk() if device == "vgpu" else None
         compiling = self._server if device == "vgpu" else ForkServer("compiler", self.limits)
         self._compilers = CompilerPool(compiling, self.limits)

@@ -5,9 +5,14 @@ Shapes are the tasks' own: (batch, heads, length, width), where the library want
 
 from __future__ import annotations
 
+import importlib
+import linecache
+import sys
+
 import torch
 from torch import Tensor, nn
 
+from ...cute_dsl import load
 from ..operation import gated_delta
 from ..unit_length import unit_length
 from .backward_pass import natively
@@ -77,3 +82,36 @@ MODULES: dict[str, tuple[str, type[nn.Module]]] = {
     "GDN": ("recurrence/gated_delta_net", GatedDeltaNet),
 }
 """By the member's name: the task, and its module."""
+
+
+def gradients_of(module: type[nn.Module]) -> type[nn.Module]:
+    """A module that is called with the inputs and the output's gradient of another.
+
+    Its outputs are the gradients of those inputs, then of the parameters. All are float16.
+    """
+
+    class Gradients(module):  # type: ignore[misc, valid-type]
+        def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+            if other := next((x.dtype for x in arguments if x.dtype != torch.float16), None):
+                raise TypeError(f"native gradients are for float16, not {other}")
+            *inputs, grad_output = arguments
+            with torch.enable_grad():
+                leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+                output = super().forward(*leaves)
+                return torch.autograd.grad(output, [*leaves, *self.parameters()], grad_output)
+
+    return Gradients
+
+
+def prepare() -> None:
+    """Import what the modules compile, and read its source text.
+
+    A process that is forked afterwards can compile it, even if it may not read it any more.
+    """
+    load()
+    stages = "reverse_state_scan", "transform_adjoint", "token_gradients"
+    for stage in stages:
+        importlib.import_module(f".{stage}", __package__)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__package__", "") == __package__:
+            linecache.getlines(module.__file__)

@@ -143,7 +143,8 @@ def _type(name: str, placeholder: Any) -> TensorType | None:
 
 
 def _tensor(name: str, value: Any) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+    # A process that plays a GPU has tensors say that they lie there; their storage does not.
+    if not isinstance(value, torch.Tensor) or value.untyped_storage().device.type != "cpu":
         raise ValueError(f"{name} has to be a tensor of the CPU")
     return value
 
