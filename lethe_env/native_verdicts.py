@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from .cell import Limits
 from .gates.verdict import Verdict
 from .grader import Grader, Vouched
 from .kernels.gated_delta.blackwell import modules
@@ -18,11 +19,11 @@ from .tasks.model import Task
 DTYPE = "float16"
 """The one that the native backward is for."""
 TARGET = "sm_100"
-BASE_LENGTH = 19
-"""Tokens of most questions: less than a chunk, as at the base of the members' own tasks. Other
-lengths come with CMP-03 and with long sums, up to three chunks."""
-CALL_SECONDS = 240.0
-"""Of one call: what a shape needs is compiled in it."""
+BASE_LENGTH, LONG_LENGTH = 19, 70
+"""Tokens of most questions, less than a chunk as at the base of the members' own tasks, and of long
+sums: a chunk and a bit. Truths take a second for every few tokens."""
+CALL_SECONDS, VERDICT_SECONDS = 240.0, 3600.0
+"""Of one call, and of all: kernels are compiled in them, anew for every width."""
 VALUES = 2
 """Index of the input that has the shape of the output."""
 
@@ -31,8 +32,11 @@ def native_task(member: str) -> Task:
     """The task to compute a member's gradients with float16 operands."""
     name, _ = modules.MODULES[member]
     task = gradient_task(find_task(name), like=VALUES, dtypes=(DTYPE,))
-    base = {**task.family.base, "length": BASE_LENGTH}
-    return replace(task, family=replace(task.family, base=base))
+    base, long = (
+        {**sizes, "length": length}
+        for sizes, length in ((task.family.base, BASE_LENGTH), (task.family.long, LONG_LENGTH))
+    )
+    return replace(task, family=replace(task.family, base=base, long=long))
 
 
 def native_source(module: type[nn.Module]) -> str:
@@ -56,6 +60,7 @@ def native_grader(stages: Sequence[StageReport]) -> Grader:
         targets=(TARGET,),
         vouched=Vouched(prepare, resources),
         call_seconds=CALL_SECONDS,
+        limits=Limits(verdict_seconds=VERDICT_SECONDS),
     )
 
 
