@@ -73,7 +73,7 @@ class Grading:
         if fault is not None:
             return self._unjudged(fault)
         with self._timed("plan"):
-            probes = self._plan()
+            probes = self._probes()
         try:
             fault, reason = self._ask(probes)
             if fault is not None and fault.kind in unsupported.KINDS:
@@ -265,6 +265,15 @@ class Grading:
         missing = cell.containment.not_enforced
         self.containment = f"without {'; '.join(missing)}" if missing else "complete"
         return cell
+
+    def _probes(self) -> list[Probe]:
+        """Everything to ask; in float32 if the reference cannot take what the task asks for."""
+        probes = self._plan()
+        if self.task.working_dtype != "float32" and self.truth(probes[0]).error:
+            self.task = replace(self.task, dtypes=("float32", *self.task.dtypes))
+            self._requests = Requests(self.task, self.grader.call_seconds)
+            probes = self._plan()
+        return probes
 
     def _plan(self) -> list[Probe]:
         probes = dict.fromkeys(battery.plan(self.task, self.grader.seed))

@@ -92,8 +92,8 @@ def eval_kernel_against_ref(
         build_dir: accepted and unused: kernels are compiled into the verifier's own cache.
         device: recorded. Which GPU is used is the verifier's choice.
         backend: recorded. What can run here is decided by what the source imports.
-        precision: of KernelBench's rule; the contract asks float32 first and takes it that this
-            precision may not be refused.
+        precision: of KernelBench's rule; the contract asks in it as well, or in float32 where the
+            reference cannot take it.
         check_for_excessive_speedup: whether a measured speed-up may be flagged.
         excessive_speedup_threshold: above which ratio.
         check: `contract` or `kernelbench`.
@@ -205,8 +205,8 @@ def _result(
 
 
 def _demanding(task: Task, rule: Rule) -> Task:
-    """The task whose candidates may not refuse the rule's precision."""
-    return replace(task, dtypes=tuple(dict.fromkeys([*task.dtypes, rule.precision])))
+    """The task whose candidates may not refuse the rule's precision, and may refuse float32."""
+    return task if rule.precision in task.dtypes else replace(task, dtypes=(rule.precision,))
 
 
 def _metadata(settings: Settings, device: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_the_rule_is_asked_with_what_the_caller_chose(verifier):
     (job,) = verifier.batches[0]
     rule = job.rule
     assert (rule.seed, rule.trials, rule.precision, rule.limit) == (7, 3, "bfloat16", 0.01)
-    assert job.task.dtypes == ("float32", "bfloat16")
+    assert job.task.dtypes == ("bfloat16",)
 
 
 def test_what_the_harness_fails_to_judge_is_not_wrong(verifier):

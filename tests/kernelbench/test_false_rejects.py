@@ -95,10 +95,22 @@ WRONG = {
 }
 
 
+HALF_ONLY = candidate(
+    """
+    if x.dtype is not torch.float16:
+        raise TypeError(f"float16 is expected, not {x.dtype}")
+    return x * 2
+    """
+)
+FOR_BOTH = {
+    "renamed parameters": {"problem": TWO_LAYERS, "candidate": RENAMED},
+    "one precision alone": {"problem": DOUBLE, "candidate": HALF_ONLY, "precision": "float16"},
+}
+
+
 @pytest.fixture(scope="module")
 def results(judge):
-    renamed = {"problem": TWO_LAYERS, "candidate": RENAMED}
-    return judge({**HONEST, **WRONG, "renamed parameters": renamed})
+    return judge({**HONEST, **WRONG, **FOR_BOTH})
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -109,9 +121,10 @@ def test_the_rule_rejects_and_the_contract_accepts(results, name):
     assert by_contract.correctness, by_contract.metadata
 
 
-def test_other_names_of_the_parameters_are_no_fault(results):
+@pytest.mark.parametrize("name", FOR_BOTH)
+def test_what_both_accept_is_no_fault(results, name):
     for check in ("kernelbench", "contract"):
-        result = results[check]["renamed parameters"]
+        result = results[check][name]
         assert result.correctness, result.metadata
 
 
