@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,18 @@ from .protocol import DTYPES
 _THREADS_PER_WARP = 32
 
 
+def _prepared_kernels() -> dict[str, JITFunction]:
+    """Kernels of ours that were imported before this process was forked, for sources of ours."""
+    root = f"{__package__.partition('.')[0]}.kernels."
+    return {
+        kernel.__name__: kernel
+        for name, module in list(sys.modules.items())
+        if name.startswith(root)
+        for kernel in vars(module).values()
+        if isinstance(kernel, JITFunction)
+    }
+
+
 class Compiler:
     """Serves one candidate until the judge closes the channel."""
 
@@ -31,7 +44,7 @@ class Compiler:
         self._folder = folder
         self._source = ""
         self._module: ModuleType | None = None
-        self._kernels: dict[str, JITFunction] = {}
+        self._kernels = _prepared_kernels()
         self._hoisted: set[str] = set()
         self._device = InterpreterDevice()
 
