@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
-from ..ptx.model import Address, Instruction, Operand, Register, Symbol, Vector
+from ..ptx.model import Address, Instruction, Operand, Symbol, Vector
+from . import whole
 from .access import loader, storer
 from .cohort import note_change
 from .generic import each_space
@@ -21,7 +23,6 @@ from .values import (
     is_vector,
     like,
     struct_type,
-    vector,
 )
 
 _EVICTION = ("evict_first", "evict_last", "evict_normal", "evict_unchanged", "no_allocate")
@@ -60,20 +61,17 @@ def lower_load(lowering: Lowering, instruction: Instruction) -> None:
         return
     registers, writer = lowering.registers, lowering.writer
     mask = registers.active(instruction)
-    old = [_previous(lowering, instruction, item, width) for item in targets]
+    types = result_types(width, count)
     addresses = address_of(lowering, source, address_width(space))
     if space == "generic":
-        results = [writer.variable(value) for value in old]
+        results = [writer.variable(constant(type_, 0)) for type_ in types]
         for part, places, lanes in each_space(writer, addresses, mask, "shared", "local"):
-            current = [
-                writer.load(value.type, place) for value, place in zip(old, results, strict=True)
-            ]
-            loaded = _load(lowering, instruction, part, places, lanes, current)
+            loaded = _load(lowering, instruction, part, places, lanes, types)
             for place, value in zip(results, loaded, strict=True):
-                writer.store(value, place)
-        values = [writer.load(value.type, place) for value, place in zip(old, results, strict=True)]
+                writer.store(writer.either(writer.load(value.type, place), value), place)
+        values = [writer.load(type_, place) for type_, place in zip(types, results, strict=True)]
     else:
-        values = _load(lowering, instruction, space, addresses, mask, old)
+        values = _load(lowering, instruction, space, addresses, mask, types)
     for item, value in zip(targets, values, strict=True):
         _write_loaded(lowering, instruction, item, value)
 
@@ -84,21 +82,25 @@ def _load(
     space: str,
     addresses: Value,
     mask: Value,
-    old: list[Value],
+    types: Sequence[str],
 ) -> list[Value]:
-    """Load from one state space; lanes that are off keep `old`."""
-    writer, count = lowering.writer, len(old)
-    width = int(element_of(old[0].type)[1:])
-    types = result_types(width, count)
+    """Load values of some types from one state space; lanes that are off get zeros."""
+    writer, count = lowering.writer, len(types)
+    width = int(element_of(types[0])[1:])
+    zeros = [constant(type_, 0) for type_ in types]
     if space in ("local", "param"):
         name = reader(lowering.module, width, count)
         places = local_addresses(lowering, addresses)
-        result = writer.call(struct_type(types), name, places, mask, *old)
+        result = writer.call(struct_type(types), name, places, mask, *zeros)
+        return writer.unpack(result, types)
+    arguments = arguments_at(lowering, instruction, space, addresses, mask)
+    if _ORDERED.isdisjoint(instruction.opcode):
+        name = whole.loader(lowering.module, width, count, space == "shared")
+        addresses, mask, *rest = arguments
+        result = writer.call(struct_type(types), name, addresses, writer.bits(mask), *rest)
     else:
-        arguments = arguments_at(lowering, instruction, space, addresses, mask)
-        ordered = not _ORDERED.isdisjoint(instruction.opcode)
-        name = loader(lowering.module, width, count, ordered)
-        result = writer.call(struct_type(types), name, *arguments, *old)
+        name = loader(lowering.module, width, count, ordered=True)
+        result = writer.call(struct_type(types), name, *arguments, *zeros)
     return writer.unpack(result, types)
 
 
@@ -140,8 +142,12 @@ def _store(
         writer.call("void", name, local_addresses(lowering, addresses), mask, *values)
         return
     arguments = arguments_at(lowering, instruction, space, addresses, mask)
-    ordered = not _ORDERED.isdisjoint(instruction.opcode)
-    name = storer(lowering.module, width, count, ordered)
+    if _ORDERED.isdisjoint(instruction.opcode):
+        name = whole.storer(lowering.module, width, count, space == "shared")
+        addresses, mask, *rest = arguments
+        arguments = [addresses, writer.bits(mask), *rest]
+    else:
+        name = storer(lowering.module, width, count, ordered=True)
     writer.call("void", name, *arguments, *values)
 
 
@@ -259,22 +265,12 @@ def _load_parameter(
         lowering.registers.write(item, value, guard)
 
 
-def _previous(lowering: Lowering, instruction: Instruction, target: Operand, width: int) -> Value:
-    """What lanes that do not load keep."""
-    type_ = vector(f"i{width}")
-    if instruction.predicate is None or not isinstance(target, Register) or target.name == "_":
-        return constant(type_, 0)
-    return lowering.registers.read(target, f"i{width}", lanes=True)
-
-
 def _write_loaded(
     lowering: Lowering, instruction: Instruction, target: Operand, value: Value
 ) -> None:
     registers = lowering.registers
-    same_width = registers.width(target) == element_of(value.type)
     value = _extended(lowering, instruction, target, value)
-    guard = registers.guard(instruction)
-    registers.write(target, value, None if same_width and registers.mask is None else guard)
+    registers.write(target, value, registers.guard(instruction))
 
 
 def _extended(lowering: Lowering, instruction: Instruction, target: Operand, value: Value) -> Value:

@@ -127,6 +127,41 @@ def mark_cells(module: Module) -> str:
     return module.function("sector.mark", "i1", parameters, build)
 
 
+def judged(
+    writer: Writer, place: Value, cells: int, how: int, marks: Marks, sectors: bool
+) -> tuple[Value, Value]:
+    """What cells that lie side by side say after a plain access, and whether none is in conflict.
+
+    Args:
+        writer: Where to write.
+        place: Where they lie, `ptr`.
+        cells: How many.
+        how: `READ`, or anything else for a write.
+        marks: Who touches them.
+        sectors: Whether they are those of sectors, which may be spread.
+
+    Returns:
+        The words of the cells, and an `i1`.
+    """
+    words = 2 * cells
+    own, several, oldest = (writer.splat(mark, words) for mark in marks)
+    is_reader = [k % 2 for k in range(words)]
+    reads = how == READ
+    old = writer.load(vector("i32", words), place, CELL_BYTES)
+    mark = writer.both(old, LOW_MARK)
+    recent = writer.compare("uge", mark, oldest)
+    foreign = writer.both(recent, writer.compare("ne", mark, own))
+    watched = constants("i1", [int(not reader or not reads) for reader in is_reader])
+    wrong = writer.both(foreign, watched)
+    if sectors:
+        spread_out = writer.both(writer.compare("slt", old, 0), recent)
+        readers = constants("i1", is_reader)
+        wrong = writer.either(wrong, writer.both(spread_out, readers))
+    touched = constants("i1", [int(reader == reads) for reader in is_reader])
+    mine = writer.select(foreign, several, own) if reads else own
+    return writer.select(touched, mine, old), writer.invert(writer.any(wrong))
+
+
 def spread_lanes(writer: Writer, access: Access, size: Value) -> None:
     """Spread the sectors that the lanes of an access to global memory touch."""
     first = writer.splat(writer.read(access.window, Site, "spread_from"))

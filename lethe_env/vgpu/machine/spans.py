@@ -47,7 +47,7 @@ def recognise(writer: Writer, access: Access, size_bytes: int) -> Span:
     side_by_side = _none(writer, writer.compare("ne", distance, steps), bits)
     same = _none(writer, writer.compare("ne", distance, constant(vector("i64"), 0)), bits)
     length = writer.select(same, i64(size_bytes), writer.mul(lanes, size_bytes))
-    _note_stride(writer, access, start, length)
+    note_stride(writer, access, start, length)
     offset = writer.sub(start, writer.read(access.window, Site, "base"))
     size = writer.read(access.window, Site, "size")
     fits = writer.compare("uge", size, length)
@@ -56,7 +56,7 @@ def recognise(writer: Writer, access: Access, size_bytes: int) -> Span:
     return Span(good, same, offset, length, lanes)
 
 
-def _note_stride(writer: Writer, access: Access, start: Value, length: Value) -> None:
+def note_stride(writer: Writer, access: Access, start: Value, length: Value) -> None:
     """Foresee that the next access is as far from this one as this one from the last.
 
     Warps of a block, and rounds of a loop, usually keep their distance. Blocks do not, and they lie
