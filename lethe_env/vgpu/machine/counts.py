@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,7 +35,6 @@ _CLASSES = {
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 _EVENTS = tuple(name for name, _ in Counters._fields_)
-_NO_EVENTS = np.zeros(len(_EVENTS), np.uint64)
 _FLOAT_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 
 
@@ -52,9 +51,11 @@ class Tally:
     """What one execution of each block of a kernel counts for."""
 
     names: tuple[str, ...]
-    """`warp_instructions`, `instructions.<class>`, and `mma_operations` if there are any."""
+    """`warp_instructions`, `instructions.<class>`, and `mma_operations` if there are any; then the
+    fields of `Counters`.
+    """
     amounts: np.ndarray
-    """uint64 `[blocks, names]`."""
+    """uint64 `[blocks, names]`, but for the fields of `Counters`."""
 
 
 def tally(kernel: Kernel, flow: Flow) -> Tally:
@@ -70,27 +71,29 @@ def tally(kernel: Kernel, flow: Flow) -> Tally:
         blocks.append(own)
     names = tuple(sorted({name for own in blocks for name in own}))
     amounts = [[own[name] for name in names] for own in blocks]
-    return Tally(names, np.array(amounts, np.uint64).reshape(len(blocks), len(names)))
+    table = np.array(amounts, np.uint64).reshape(len(blocks), len(names))
+    return Tally(names + _EVENTS, table)
 
 
 def summarise(
-    of_blocks: Tally, executions: np.ndarray, counters: Iterable[Counters]
+    of_blocks: Tally, executions: Sequence[np.ndarray], counters: Sequence[Counters]
 ) -> Mapping[str, int]:
     """All counts of a launch.
 
     Args:
         of_blocks: The kernel's.
-        executions: How often a warp ran each block.
+        executions: Of every thread, how often a warp ran each block.
         counters: Of every thread.
 
     Returns:
         By name: those of the tally, and the fields of `Counters`.
     """
     amounts = of_blocks.amounts
-    run = executions[: len(amounts)] @ amounts
-    events = sum((np.frombuffer(counter, np.uint64) for counter in counters), _NO_EVENTS)
-    names = of_blocks.names + _EVENTS
-    return dict(zip(names, run.tolist() + events.tolist(), strict=True))
+    runs = sum(executions[1:], executions[0])
+    found = [np.frombuffer(counter, np.uint64) for counter in counters]
+    events = sum(found[1:], found[0])
+    run = runs[: len(amounts)] @ amounts
+    return dict(zip(of_blocks.names, run.tolist() + events.tolist(), strict=True))
 
 
 def count_access(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..ptx.model import Kernel, Parameter
 from .cells import CellPool
 from .layout import WINDOW_BITS
 from .schedule import block_order
@@ -19,6 +17,7 @@ from .spans import SECTOR_BITS
 from .values import LANES
 
 if TYPE_CHECKING:
+    from .plan import Plan
     from .program import Program
 
 
@@ -91,10 +90,10 @@ class Share:
     """Linear indices of the blocks in the order they begin, uint32."""
     next_block: np.ndarray
     """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
-    shadows: np.ndarray
-    """Address of the cells of each window, or 0, uint64 `[windows]`."""
-    sectors: np.ndarray
-    """Address of the cells of each window's sectors, or 0, uint64 `[windows]`."""
+    cells: np.ndarray
+    """Address of the cells of each window's granules, and of those of its sectors, or 0; uint64
+    `[2, windows]`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ class Launch:
     blocks: int
     shares: tuple[Share, ...]
     """One per thread."""
-    parameters: bytes
+    parameters: bytearray
     table: np.ndarray
     mark_base: int
     """The number below the mark of block 0."""
@@ -139,27 +138,18 @@ def resident_blocks(launch: Launch) -> int:
 
 @contextmanager
 def prepared(
-    program: Program,
-    grid: Sequence[int],
-    arguments: Sequence[Argument],
-    memory: Memory,
-    options: Options,
-    cells: Cells,
-    threads: int = 1,
+    program: Program, plan: Plan, table: np.ndarray, options: Options, threads: int = 1
 ) -> Iterator[Launch]:
     """Everything a launch needs before threads begin.
 
     Args:
         program: what is launched.
-        grid: see `Program.run`; so are `arguments`, `memory` and `options`.
-        arguments: see there.
-        memory: see there.
-        options: see there.
-        cells: what `cells_wanted` says, or nothing.
+        plan: of the launch.
+        table: see `Memory`.
+        options: see `Program.run`.
         threads: into how many shares the blocks are divided.
     """
-    x, y, z = (*grid, 1, 1)[:3]
-    blocks = x * y * z
+    blocks, cells = plan.blocks, plan.cells
     order = block_order(blocks, options.seed)
     released = np.zeros(blocks + 2, np.uint32)
     released[-1] = 1
@@ -170,14 +160,14 @@ def prepared(
         yield Launch(
             program=program,
             options=options,
-            grid=(x, y, z),
+            grid=plan.grid,
             blocks=blocks,
             shares=tuple(
-                _share(part, cells, arrays, len(memory.table))
+                _share(part, cells, arrays, len(table))
                 for part, arrays in zip(parts, own, strict=True)
             ),
-            parameters=_parameter_buffer(program.kernel, arguments),
-            table=memory.table,
+            parameters=plan.parameters,
+            table=table,
             mark_base=mark_base,
             released=released,
             variables=program.variables,
@@ -186,11 +176,11 @@ def prepared(
 
 
 def _share(order: np.ndarray, cells: Cells, arrays: Sequence[np.ndarray], windows: int) -> Share:
-    shadows, sectors = (np.zeros(windows, np.uint64) for _ in range(2))
+    places = np.zeros((2, windows), np.uint64)
     for (window, (_, of_sectors)), array in zip(cells.items(), arrays, strict=True):
-        sectors[window] = array.ctypes.data
-        shadows[window] = array.ctypes.data + CELL_BYTES * of_sectors
-    return Share(order=order, next_block=np.zeros(1, np.uint64), shadows=shadows, sectors=sectors)
+        start = array.ctypes.data
+        places[0, window], places[1, window] = start + CELL_BYTES * of_sectors, start
+    return Share(order=order, next_block=np.zeros(1, np.uint64), cells=places)
 
 
 def cells_wanted(program: Program, arguments: Sequence[Argument], table: np.ndarray) -> Cells:
@@ -231,28 +221,3 @@ def has_hidden_pointer(arguments: Sequence[Argument]) -> bool:
     """Whether a number among the arguments is so large that it may be an address."""
     numbers = (value for value in arguments if isinstance(value, (int, float)))
     return not all(abs(value) < _LARGE for value in numbers)
-
-
-def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytes:
-    parameters = kernel.parameters
-    if len(arguments) > len(parameters):
-        raise ValueError(
-            f"{kernel.name} takes {len(parameters)} arguments, {len(arguments)} were given"
-        )
-    size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
-    buffer = bytearray(size + 16)
-    for parameter, argument in zip(parameters, arguments, strict=False):
-        data = _argument_bytes(parameter, argument)
-        buffer[parameter.offset_bytes : parameter.offset_bytes + len(data)] = data
-    return bytes(buffer)
-
-
-def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
-    size = parameter.size_bytes
-    if isinstance(argument, Bytes):
-        return argument.data[:size]
-    number = isinstance(argument, (int, float))
-    if isinstance(argument, float) or (number and parameter.type in ("f32", "f64")):
-        return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], argument)
-    value = argument if isinstance(argument, int) else argument.address
-    return (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")

@@ -7,8 +7,6 @@ import re
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 from .counts import summarise
 from .deadlock import deadlocks
 from .layout import (
@@ -38,11 +36,10 @@ def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
     findings = [_finding(launch, seen[key]) for key in sorted(seen)]
     stop = STOPS[max(worker.context.stop for worker in workers)]
     findings += deadlocks(launch, workers)
-    executions = sum((worker.executions for worker in workers), np.zeros(1, np.uint64))
-    program = launch.program
+    executions, counters = [w.executions for w in workers], [w.counters for w in workers]
     return LaunchReport(
         findings=tuple(findings),
-        counts=summarise(program.tally, executions, (w.counters for w in workers)),
+        counts=summarise(launch.program.tally, executions, counters),
         messages=tuple(_text(launch, m) for worker in workers for m in _messages(worker)),
         stopped=stop,
     )

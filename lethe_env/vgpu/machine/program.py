@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-import math
 import struct
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel, UnsupportedError
@@ -19,25 +20,17 @@ from . import cohort, shared_code, tensor_code
 from .counts import tally
 from .granules import granule_bits
 from .independence import meets_only_in_memory, writes_blindly
-from .launch import (
-    Argument,
-    Memory,
-    Options,
-    cells_wanted,
-    has_hidden_pointer,
-    prepared,
-    reachable_windows,
-    resident_blocks,
-)
+from .launch import Argument, Memory, Options, prepared, resident_blocks
 from .layout import Context
 from .lowering import variable_layout
 from .native import Effort, NativeCode, compile_object
 from .outcome import merge
+from .plan import Plan, Plans
 from .provenance import accessed_parameters
 from .refusals import REFUSALS
 from .report import Finding, LaunchReport
 from .scheduler import ENTRY
-from .speculation import run_apart, work_of_warp, worthwhile_threads
+from .speculation import run_apart, work_of_warp
 from .tensor_work import tensor_type
 from .translation import translate_kernel, uses_fibers
 from .units import uses_units
@@ -128,10 +121,13 @@ class Program:
             not self.polling.loops and self._is_watched() and meets_only_in_memory(kernel)
         )
         """Whether blocks may run on several threads; false once they have met."""
-        self._writes_blindly = writes_blindly(kernel)
+        self.writes_blindly = writes_blindly(kernel)
+        """See `independence.writes_blindly`."""
         self.idle: dict[tuple[int, bool, bool], list[Worker]] = defaultdict(list)
         """Workers that no launch uses at the moment, by kind."""
-        self._block_work = self.warps * work_of_warp(kernel, self.flow)
+        self.block_work = self.warps * work_of_warp(kernel, self.flow)
+        """About how many instructions the warps of a block execute."""
+        self._plans = Plans(self)
         shared_code.ensure_linked()
         self.uses_units = uses_units(kernel)
         """Whether it hands work to units beside the warps."""
@@ -164,10 +160,9 @@ class Program:
             ValueError: more arguments than parameters.
         """
         options = options or Options()
-        before = None
-        if options.definedness:
-            before = snapshot(memory.table, self.accessed, arguments)
-        report = self._launch(grid, arguments, memory, options)
+        plan = self._plans.find(grid, arguments, memory.table, options)
+        before = snapshot(memory.table, plan) if options.definedness else None
+        report = self._launch(plan, memory.table, options)
         if before is None:
             return report
         return keep_used(
@@ -198,27 +193,18 @@ class Program:
             barriers=False,
             count_memory=False,
         )
-        return self._tracking[key]._launch(grid, arguments, before.renewed(), options)
+        own, tracking = before.renewed(), self._tracking[key]
+        plan = tracking._plans.find(grid, arguments, own.table, options)
+        return tracking._launch(plan, own.table, options)
 
-    def _launch(
-        self, grid: Sequence[int], arguments: Sequence[Argument], memory: Memory, options: Options
-    ) -> LaunchReport:
-        cells = cells_wanted(self, arguments, memory.table) if options.races else {}
-        threads, saved = 1, frozenset(cells)
-        if self._separable and options.races and not has_hidden_pointer(arguments):
-            if self._writes_blindly:
-                saved &= reachable_windows(self.accessed.loaded, arguments, memory.table)
-            blocks = math.prod(grid)
-            work = blocks * self._block_work
-            most = options.threads
-            threads = worthwhile_threads(work, blocks, cells, saved, memory.table, most)
-        if threads > 1:
-            with prepared(self, grid, arguments, memory, options, cells, threads) as launch:
-                report = run_apart(launch, cells, saved)
+    def _launch(self, plan: Plan, table: np.ndarray, options: Options) -> LaunchReport:
+        if plan.threads > 1 and self._separable:
+            with prepared(self, plan, table, options, plan.threads) as launch:
+                report = run_apart(launch, plan.cells, plan.saved)
             if report is not None:
                 return report
             self._separable = False
-        with prepared(self, grid, arguments, memory, options, cells) as launch:
+        with prepared(self, plan, table, options) as launch:
             contexts = resident_blocks(launch) if self.polling.across_blocks else 1
             workers = [Worker.of(launch, launch.shares[0]) for _ in range(contexts)]
             if self.polling.loops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,10 @@ _MIXING = tuple(
 _LAST_SHIFT, _LOWEST_BIT = np.uint64(31), np.uint64(1)
 _SEED_STEP = 1 << 32
 """Launches draw from parts of the sequence that lie so far apart."""
+_FEW_RUNS = 1 << 10
+"""If there are more, nothing is kept for later launches."""
+_SEEDS = 8
+"""As many launches draw together."""
 
 
 def block_order(blocks: int, seed: int | None) -> np.ndarray:
@@ -31,20 +36,47 @@ def block_order(blocks: int, seed: int | None) -> np.ndarray:
     if seed is None or blocks < 2:
         return np.arange(blocks, dtype=np.uint32)
     length = max(1, min(_LONGEST_RUN, blocks // _FEWEST_RUNS))
-    keys = _random_bits(-(-blocks // length), seed)
-    starts = np.uint32(length) * keys.argsort().astype(np.uint32)
-    steps = np.arange(length, dtype=np.uint32)
-    forwards = (keys & _LOWEST_BIT).astype(bool)
-    order = starts[:, None] + np.where(forwards[:, None], steps, steps[::-1])
-    return order[order < blocks]
+    count = -(-blocks // length)
+    few = count <= _FEW_RUNS
+    chosen = _kept_choices(count, seed // _SEEDS)[seed % _SEEDS] if few else _choice(count, seed)
+    order = (_kept_runs if few else _runs)(count, length).take(chosen, axis=0).ravel()
+    return order if count * length == blocks else order[order < blocks]
 
 
-def _random_bits(count: int, seed: int) -> np.ndarray:
-    """Numbers that a launch draws in a few microseconds, by SplitMix64; uint64 `[count]`.
+def _runs(count: int, length: int) -> np.ndarray:
+    """Runs of neighbours, all backwards and then all forwards; uint32 `[2 * count, length]`."""
+    runs = np.arange(count * length, dtype=np.uint32).reshape(count, length)
+    return np.concatenate([runs[:, ::-1], runs])
+
+
+def _choices(count: int, group: int) -> np.ndarray:
+    """For a group of neighbouring seeds, which of `_runs` come when; int64 `[seeds, count]`.
+
+    One after the other, they take as long for each launch as all of them together.
+    """
+    return _chosen(_random_bits(count, range(group * _SEEDS, (group + 1) * _SEEDS)))
+
+
+def _choice(count: int, seed: int) -> np.ndarray:
+    return _chosen(_random_bits(count, [seed]))[0]
+
+
+_kept_runs = lru_cache(maxsize=16)(_runs)
+_kept_choices = lru_cache(maxsize=16)(_choices)
+
+
+def _chosen(keys: np.ndarray) -> np.ndarray:
+    forwards = (keys & _LOWEST_BIT).astype(np.int64)
+    return keys.argsort(axis=1) + forwards * keys.shape[1]
+
+
+def _random_bits(count: int, seeds: Sequence[int]) -> np.ndarray:
+    """Numbers that launches draw in a few microseconds, by SplitMix64; uint64 `[seeds, count]`.
 
     Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
     """
-    bits = _counters(count) + np.uint64(seed * _SEED_STEP * _GOLDEN_GAMMA % (1 << 64))
+    starts = [seed * _SEED_STEP * _GOLDEN_GAMMA % (1 << 64) for seed in seeds]
+    bits = _counters(count) + np.array(starts, np.uint64)[:, None]
     for shift, factor in _MIXING:
         bits ^= bits >> shift
         bits *= factor

@@ -114,7 +114,7 @@ def _clash(launch: Launch, workers: Sequence[Worker], windows: Sequence[int]) ->
     finder = shared_code.address(FINDER)
     for window in windows:
         sites = [
-            Site(shadow=int(share.shadows[window]), sectors=int(share.sectors[window]))
+            Site(shadow=int(share.cells[0, window]), sectors=int(share.cells[1, window]))
             for share in launch.shares
         ]
         size_bytes = int(launch.table[window, 1])

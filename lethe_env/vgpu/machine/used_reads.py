@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..ptx.model import Kernel, Location, UnsupportedError
-from .launch import Argument, reachable_windows
-from .provenance import Accessed
+from .plan import Plan
 from .report import Finding, LaunchReport
 
-_HOST, _DEFINED = 2, 3
+_SIZE, _HOST, _DEFINED = 1, 2, 3
 """Columns of the table."""
 _ALIGN_BYTES = 64
 
@@ -38,7 +37,7 @@ class Snapshot:
         """What is in windows of a table now."""
         table, copies = table.copy(), []
         for window in windows:
-            size = int(table[window, 1])
+            size = int(table[window, _SIZE])
             for column in (_HOST, _DEFINED):
                 place = int(table[window, column])
                 if place:
@@ -51,20 +50,16 @@ class Snapshot:
         return Snapshot.of(self.table, self.windows)
 
 
-def snapshot(
-    table: np.ndarray, accessed: Accessed, arguments: Sequence[Argument]
-) -> Snapshot | None:
+def snapshot(table: np.ndarray, plan: Plan) -> Snapshot | None:
     """What a launch may write, as it is now; `None` if it cannot load anything undefined.
 
     Args:
         table: Rows of `layout.Row`.
-        accessed: Where the kernel's loads and stores may go.
-        arguments: Of the launch.
+        plan: Of the launch.
     """
-    sources = reachable_windows(accessed.loaded, arguments, table)
-    if all(_is_defined(table, window) for window in sources):
+    if all(_is_defined(table, window) for window in plan.loaded):
         return None
-    return Snapshot.of(table, frozenset(reachable_windows(accessed.written, arguments, table)))
+    return Snapshot.of(table, plan.written)
 
 
 def keep_used(
@@ -123,8 +118,10 @@ def _used_at(finding: Finding, use: str) -> Finding:
 
 def _is_defined(table: np.ndarray, window: int) -> bool:
     """Whether every byte of a window is written."""
-    _, size, _, defined = (int(value) for value in table[window])
-    return not defined or bool(_bytes_at(defined, size).view(np.bool_).all())
+    defined = int(table[window, _DEFINED])
+    if not defined:
+        return True
+    return bool(_bytes_at(defined, int(table[window, _SIZE])).view(np.bool_).all())
 
 
 def _copy(place: int, size: int) -> np.ndarray:

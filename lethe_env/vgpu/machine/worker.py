@@ -67,8 +67,7 @@ class Worker:
         context, options, program = self.context, launch.options, launch.program
         self._launch, self._share = launch, share
         context.grid_x, context.grid_y, context.grid_z = launch.grid
-        self._parameters = np.frombuffer(launch.parameters, np.uint8)
-        context.parameters = _address(self._parameters)
+        context.parameters = _address(launch.parameters)
         context.blocks = launch.blocks
         context.order, context.order_count = _address(share.order), len(share.order)
         context.next_block = _address(share.next_block)
@@ -81,7 +80,8 @@ class Worker:
             | ALONE * (len(launch.shares) == 1)
         )
         context.table, context.table_size = _address(launch.table), len(launch.table)
-        context.shadows, context.sectors = _address(share.shadows), _address(share.sectors)
+        context.shadows = _address(share.cells)
+        context.sectors = context.shadows + share.cells.strides[0]
         context.mark_base = launch.mark_base
         context.released = _address(launch.released)
         if launch.variables:
@@ -158,6 +158,5 @@ def _kind(launch: Launch) -> tuple[int, bool, bool]:
     return launch.shared_bytes, launch.options.definedness, launch.options.barriers
 
 
-def _address(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def _address(memory: np.ndarray | bytearray) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
