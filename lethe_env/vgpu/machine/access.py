@@ -40,7 +40,7 @@ def loader(module: Module, width: int, count: int, ordered: bool = False) -> str
     types = result_types(width, count)
     result = struct_type(types)
     size_bytes = width * count // 8
-    scattered_name = _scattered_loader(module, width, count)
+    scattered_name = scattered_loader(module, width, count)
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, old = Access(*parameters[:5]), parameters[5:]
@@ -77,7 +77,7 @@ def _load_parameters(types: Sequence[str]) -> list[tuple[str, str]]:
     return Access.parameters() + [(type_, f"old{j}") for j, type_ in enumerate(types)]
 
 
-def _scattered_loader(module: Module, width: int, count: int) -> str:
+def scattered_loader(module: Module, width: int, count: int) -> str:
     """The same for lanes that lie anywhere."""
     types = result_types(width, count)
     result = struct_type(types)
@@ -168,7 +168,7 @@ def storer(module: Module, width: int, count: int, ordered: bool = False) -> str
                 touched = shadow.touch_piece(writer, access, span, shadow.Touch.WRITE)
                 writer.store(touched, well)
             with writer.when(writer.invert(writer.load("i1", well))):
-                scattered_name = _scattered_storer(module, width, count)
+                scattered_name = scattered_storer(module, width, count)
                 writer.call("void", scattered_name, *parameters)
             with writer.when(writer.load("i1", well)):
                 _store_span(writer, access, span, width, values)
@@ -183,7 +183,7 @@ def _store_parameters(width: int, count: int) -> list[tuple[str, str]]:
     return Access.parameters() + [(type_, f"value{j}") for j, type_ in enumerate(types)]
 
 
-def _scattered_storer(module: Module, width: int, count: int) -> str:
+def scattered_storer(module: Module, width: int, count: int) -> str:
     """The same for lanes that lie anywhere."""
     size_bytes = width * count // 8
 

@@ -12,6 +12,7 @@ from .atomic_values import updated
 from .cohort import changed_by_atomic, note_change
 from .counts import count_access
 from .emit import Module, Writer
+from .even_atomics import write_even
 from .generic import each_space
 from .host_access import reader, writer_of
 from .layout import ALONE, Context, Site
@@ -184,6 +185,16 @@ def warp_function(module: Module, atomic: Atomic) -> str:
 
     def build(writer: Writer, *parameters: Value) -> None:
         access, (values, desired) = Access(*parameters[:5]), parameters[5:]
+        if atomic.space == "global" and width >= 32:
+            write_even(
+                writer,
+                access,
+                width,
+                lambda found: _updated(writer, atomic, found, values, desired),
+                _is_alone(writer, access, atomic),
+                acquires=atomic.acquires,
+                releases=atomic.releases,
+            )
         old = writer.variable(constant(vector(element), -1))
 
         def operate(here: Access) -> None:
@@ -227,10 +238,8 @@ def _operate_lanes(
     writer: Writer, access: Access, atomic: Atomic, values: Value, desired: Value, old: Value
 ) -> None:
     """Operate on memory, lane after lane; leaves what was there in the vector `old`."""
-    alone = constant("i1", 1)
+    alone = _is_alone(writer, access, atomic)
     if atomic.space == "global" and atomic.commutes:
-        options = writer.read(access.context, Context, "options")
-        alone = writer.compare("ne", writer.both(options, ALONE), 0)
         with writer.when(writer.invert(alone)), _each_lane(writer, access, old, values) as lane:
             place, value, result = lane
             name = _INTEGER[atomic.operation, atomic.type[0]]
@@ -245,6 +254,14 @@ def _operate_lanes(
         found = writer.load(atomic.element, place, 1)
         writer.store(found, result)
         writer.store(_updated(writer, atomic, found, value, wanted), place, 1)
+
+
+def _is_alone(writer: Writer, access: Access, atomic: Atomic) -> Value:
+    """Whether no other thread can operate on the same memory, `i1`."""
+    if atomic.space != "global" or not atomic.commutes:
+        return constant("i1", 1)
+    options = writer.read(access.context, Context, "options")
+    return writer.compare("ne", writer.both(options, ALONE), 0)
 
 
 def _operate_together(

@@ -146,8 +146,9 @@ def _instructions() -> Iterator[str]:
         count = int(shape[1]) if shape[0] == "v" else 1
         names = ", ".join(f"%{kind}{2 + position}" for position in range(count))
         items = f"{{{names}}}" if count > 1 else names
-        yield f"ld.global.{shape} {items}, [%d1];"
-        yield f"st.global.{shape} [%d1], {items};"
+        for space, place in (("global", "%d1"), ("shared", "%r1")):
+            yield f"ld.{space}.{shape} {items}, [{place}];"
+            yield f"st.{space}.{shape} [{place}], {items};"
     for size in _COPIES:
         yield f"cp.async.ca.shared.global [%r1], [%d1], {size};"
     yield "cp.async.wait_all;"
