@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .program import Program
 
 _MOST_KEPT = 64
+_FAR_MORE = 2
 _SIZE = 1
 """Column of the table."""
 
@@ -44,10 +45,14 @@ class Plan:
     """Windows that stores and atomic operations may reach."""
     cells: Cells
     """For those of them in which races are looked for."""
-    threads: int
-    """On how many the blocks should run, unless they meet."""
     saved: frozenset[int]
     """Windows whose content matters if the launch is repeated."""
+    separable: bool
+    """Whether blocks may run on several threads, unless they meet."""
+    work: int
+    """Instructions of all warps: a guess, or what an earlier launch has executed."""
+    threads: int
+    """On how many the blocks should run."""
 
 
 class Plans:
@@ -79,6 +84,23 @@ class Plans:
             plan = self._known[key] = _planned(self._program, grid, arguments, table, options)
         return plan
 
+    def learn(self, plan: Plan, executed: int, table: np.ndarray, options: Options) -> None:
+        """Expect later launches of this kind to do what this one did, if that was far more.
+
+        Args:
+            plan: Of the launch.
+            executed: Instructions of all its warps.
+            table: See `find`.
+            options: See there.
+        """
+        if executed <= _FAR_MORE * plan.work:
+            return
+        threads = _threads(plan, executed, table, options)
+        better = replace(plan, work=executed, threads=threads)
+        for key, known in self._known.items():
+            if known is plan:
+                self._known[key] = better
+
 
 def _distinct(argument: Argument) -> Hashable:
     """Equal only for arguments that are passed as the same bits."""
@@ -95,23 +117,28 @@ def _planned(
     accessed = program.accessed
     loaded = frozenset(reachable_windows(accessed.loaded, arguments, table))
     cells = cells_wanted(program, arguments, table) if options.races else {}
-    blocks, threads, saved = math.prod(grid), 1, frozenset(cells)
-    if options.races and not has_hidden_pointer(arguments):
-        if program.writes_blindly:
-            saved &= loaded
-        work = blocks * program.block_work
-        threads = worthwhile_threads(work, blocks, cells, saved, table, options.threads)
+    saved = frozenset(cells) & loaded if program.writes_blindly else frozenset(cells)
     x, y, z = (*grid, 1, 1)[:3]
-    return Plan(
+    blocks = math.prod(grid)
+    plan = Plan(
         grid=(x, y, z),
         blocks=blocks,
         parameters=_parameter_buffer(program.kernel, arguments),
         loaded=loaded,
         written=frozenset(reachable_windows(accessed.written, arguments, table)),
         cells=cells,
-        threads=threads,
         saved=saved,
+        separable=options.races and not has_hidden_pointer(arguments),
+        work=blocks * program.block_work,
+        threads=1,
     )
+    return replace(plan, threads=_threads(plan, plan.work, table, options))
+
+
+def _threads(plan: Plan, work: int, table: np.ndarray, options: Options) -> int:
+    if not plan.separable:
+        return 1
+    return worthwhile_threads(work, plan.blocks, plan.cells, plan.saved, table, options.threads)
 
 
 def _parameter_buffer(kernel: Kernel, arguments: Sequence[Argument]) -> bytearray:

@@ -214,6 +214,8 @@ class Program:
             report = merge(launch, workers)
         for worker in workers:
             worker.close()
+        if self._separable:
+            self._plans.learn(plan, report.counts["warp_instructions"], table, options)
         if report.stopped in REFUSALS:
             raise UnsupportedError(f"{REFUSALS[report.stopped]}, in {self.kernel.name}")
         return report
