@@ -60,18 +60,22 @@ def test_what_was_there_is_returned(machine, distance, type_):
 
 
 @pytest.mark.parametrize("distance", [1, 2, 4])
-@pytest.mark.parametrize("plain", ["st.global.b32 [%d6], 1;", "ld.global.b32 %r6, [%d6];"])
+@pytest.mark.parametrize("plain", ["st.global.b32 [%d6], 99;", "ld.global.b32 %r6, [%d6];"])
 def test_a_plain_access_by_another_block_is_a_race(machine, distance, plain):
-    """Whether it comes before, between or after the atomic operations of the others."""
+    """It is found there if it comes after atomic operations, and at those that come after it."""
     body = f"""{HEAD} {place(distance)} setp.eq.s32 %p1, %r2, 2; add.s64 %d6, %d1, {8 * distance};
     @!%p1 red.global.add.u32 [%d3], %r4; @%p1 {plain}"""
-    for seed in range(4):
+    for seed in range(8):
         total = torch.zeros(32 * distance, dtype=torch.int32)
         values = torch.ones(BLOCKS, 32, dtype=torch.int32)
         report = machine.assembled(body, total, values, grid=(BLOCKS,), seed=seed)
         assert {f.kind for f in report.findings} == {"race"}
         start = machine.memory.address(total)
         assert {f.address for f in report.findings} == {start + 8 * distance}
+        turn = block_order(BLOCKS, seed).tolist().index(2)
+        expected = {plain[:2]} if turn else set()
+        expected |= {"re"} if turn < BLOCKS - 1 else set()
+        assert {f.opcode[:2] for f in report.findings} == expected
 
 
 def test_atomics_beyond_the_end_and_on_what_nobody_has_written(machine):

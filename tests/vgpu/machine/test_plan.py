@@ -8,6 +8,7 @@ import torch
 from lethe_env.vgpu.machine import plan as plans
 from lethe_env.vgpu.machine import program as programs
 from lethe_env.vgpu.machine import speculation
+from lethe_env.vgpu.memory import WINDOW_BITS
 
 SCALED = """
 .version 8.4
@@ -42,14 +43,15 @@ def test_numbers_are_passed_as_they_are(machine, scaled, numbers):
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
 
 
-def test_memory_that_has_shrunk_is_as_small_as_it_is(machine, scaled):
-    """The next tensor lies where the last one lay."""
-    room = torch.zeros(64)
-    storage = room.untyped_storage()
-    assert machine.run(scaled, (1,), room, 1.0).findings == ()
-    storage.resize_(100)
-    (finding,) = machine.run(scaled, (1,), room[:0], 1.0).findings
-    assert (finding.kind, finding.lanes) == ("out_of_bounds", 7)
+def test_cells_are_as_many_as_memory_needs(machine, scaled):
+    arguments = [machine.memory.pointer(torch.zeros(64)), 1.0]
+    table, options = machine.memory.table, programs.Options()
+    window = arguments[0].address >> WINDOW_BITS
+    counts = []
+    for size_bytes in (256, 4096, 256):
+        table[window, 1] = size_bytes
+        counts.append(scaled._plans.find((1,), arguments, table, options).cells[window])
+    assert counts == [(64 + 32, 8 + 32), (1024 + 32, 128 + 32), (64 + 32, 8 + 32)]
 
 
 def test_the_same_launch_is_planned_once(machine, scaled, monkeypatch):

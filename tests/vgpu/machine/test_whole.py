@@ -6,6 +6,11 @@ import pytest
 import torch
 
 ROW = "add.s64 %d3, %d1, %d21; add.s64 %d4, %d2, %d21;"
+BLOCKS = 3
+ROW_OF_BLOCK = f"mov.u32 %r7, %ctaid.x; mul.wide.u32 %d6, %r7, 128; {ROW} " + (
+    "add.s64 %d3, %d3, %d6; add.s64 %d4, %d4, %d6;"
+)
+"""The first block finds the memory of an instruction, and the others know it."""
 SHARED_ROW = "and.b32 %r2, %r1, 31; shl.b32 %r3, %r2, 2; shr.u32 %r4, %r1, 5;"
 
 
@@ -20,24 +25,26 @@ def told(report):
 @pytest.mark.parametrize("instruction", ["ld.global.b32 %r2, [%d3];", "st.global.b32 [%d3], %r1;"])
 @pytest.mark.parametrize("size", [32, 31, 1])
 def test_a_row_that_ends_outside(machine, instruction, size):
-    x = ints(size)
-    report = machine.assembled(f"{ROW} {instruction}", x, ints(1))
+    x = ints((BLOCKS - 1) * 32 + size)
+    report = machine.assembled(f"{ROW_OF_BLOCK} {instruction}", x, ints(1), grid=(BLOCKS,))
     assert told(report) == ([("out_of_bounds", 32 - size)] if size < 32 else [])
     if size < 32:
-        assert report.findings[0].address == machine.memory.address(x) + 4 * size
-    assert x.tolist() == (list(range(size)) if "st" in instruction else [0] * size)
+        assert report.findings[0].address == machine.memory.address(x) + 4 * len(x)
+    stored = [*range(32)] * (BLOCKS - 1) + [*range(size)]
+    assert x.tolist() == (stored if "st" in instruction else [0] * len(x))
 
 
-@pytest.mark.parametrize("lane", [0, 17, 31])
-def test_one_undefined_byte_of_a_row(machine, lane):
-    x, y = ints(32), ints(32)
-    body = f"{ROW} setp.ne.s32 %p1, %r1, {lane}; @%p1 st.global.b32 [%d3], 7; " + (
-        "ld.global.b32 %r2, [%d3]; st.global.b32 [%d4], %r2;"
-    )
-    assert told(machine.assembled(body, x, y, undefined=[x])) == [("uninitialised_read", 1)]
-    whole = f"{ROW} st.global.b32 [%d3], 7; ld.global.b32 %r2, [%d3]; st.global.b32 [%d4], %r2;"
-    assert told(machine.assembled(whole, x, y, undefined=[x])) == []
-    assert y.tolist() == [7] * 32
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("lane", [None, 0, 17, 31])
+def test_one_undefined_byte_of_a_row(machine, lane, space):
+    x, y = ints(BLOCKS * 32), ints(BLOCKS * 32)
+    place = {"global": "%d3", "shared": "%r3"}[space]
+    body = f"""{ROW_OF_BLOCK} shl.b32 %r3, %r1, 2; setp.eq.s32 %p1, %r1, {lane or 0};
+    setp.eq.s32 %p2, %r7, {-1 if lane is None else 1}; and.pred %p3, %p1, %p2;
+    @!%p3 st.{space}.b32 [{place}], 7; ld.{space}.b32 %r2, [{place}]; st.global.b32 [%d4], %r2;"""
+    report = machine.assembled(body, x, y, grid=(BLOCKS,), undefined=[x])
+    assert told(report) == ([] if lane is None else [("uninitialised_read", 1)])
+    assert sum(value == 7 for value in y.tolist()) == BLOCKS * 32 - (lane is not None)
 
 
 @pytest.mark.parametrize(
