@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from lethe_env.vgpu.machine.program import Options
 from lethe_env.vgpu.machine.program import compile as compile_ptx
 from lethe_env.vgpu.memory import AddressSpace
+from lethe_env.vgpu.ptx.parser import parse
 
 from . import fuzz
 from .executor.machine import execute
@@ -76,10 +77,17 @@ KERNELS = {
 """Kernels without approximate instructions: name, then grid and arguments."""
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels(name):
+NEWER = [(name, target) for name in ("dot_fp16", "dot_fp32") for target in ("sm_90a", "sm_100a")]
+"""Kernels whose sums depend on the target."""
+
+
+@pytest.mark.parametrize("name,target", [*((name, "sm_80") for name in KERNELS), *NEWER])
+def test_kernels(name, target):
     grid, arguments = KERNELS[name]
-    kernel, shared_bytes = load(name)
+    text = text_of(name).replace(".target sm_80", f".target {target}")
+    shared_bytes = load(name)[1]
+    kernel = parse(text)
+    assert kernel.target == target
     ours, theirs = (
         [item.clone() if isinstance(item, torch.Tensor) else item for item in arguments]
         for _ in range(2)
@@ -93,7 +101,7 @@ def test_kernels(name):
     memory = AddressSpace()
     pointers = [memory.pointer(i) if isinstance(i, torch.Tensor) else i for i in theirs]
     options = Options(shared_bytes=shared_bytes)
-    report = compile_ptx(text_of(name)).run(grid, pointers, memory, options)
+    report = compile_ptx(text).run(grid, pointers, memory, options)
     assert report.findings == ()
     for mine, yours in zip(ours, theirs, strict=True):
         if isinstance(mine, torch.Tensor):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from . import tensor_sums
+from .accumulation import Accumulation
 from .builder import Builder, Definition, Value
 from .common_sums import CommonTile
 from .fragments import LANES, from_column, from_row
@@ -25,10 +26,14 @@ _SHAPES: Mapping[tuple[str, ...], int] = {
 
 
 @lru_cache(maxsize=64)
-def define(opcode: tuple[str, ...]) -> Definition:
+def define(opcode: tuple[str, ...], model: Accumulation) -> Definition:
     """The function of an `mma.sync`, over one `<32 x i32>` (i64 for f64) per fragment register.
 
     Operands are the registers of A, B and C in PTX's order, results those of D.
+
+    Args:
+        opcode: The opcode split at its dots.
+        model: How sums of f16, bf16 and tf32 are formed.
 
     Raises:
         UnsupportedError: If the shape, a type or a modifier is not implemented.
@@ -43,8 +48,10 @@ def define(opcode: tuple[str, ...]) -> Definition:
         raise code.unsupported("expected .row.col")
     if saturates and not _is_integer(shape):
         raise code.unsupported(".satfinite goes with integers")
+    name = f"alu.{'.'.join(opcode)}"
     if shape in _SHAPES:
-        _floating(build, f"alu.{'.'.join(opcode)}.any", _SHAPES[shape], shape[2], shape[1])
+        name = f"{name}.{model.name}"
+        _floating(build, model, f"{name}.any", _SHAPES[shape], shape[2], shape[1])
     elif shape == ("m8n8k4", "f64", "f64", "f64", "f64"):
         _double(build)
     elif _is_integer(shape):
@@ -52,19 +59,20 @@ def define(opcode: tuple[str, ...]) -> Definition:
         _integer(build, depth, (shape[2] == "s8", shape[3] == "s8"), saturates)
     else:
         raise code.unsupported("unknown shape or types")
-    return build.finish(f"alu.{'.'.join(opcode)}", attributes="noinline")
+    return build.finish(name, attributes="noinline")
 
 
-def _floating(build: Builder, name: str, depth: int, source: str, target: str) -> None:
+def _floating(
+    build: Builder, model: Accumulation, name: str, depth: int, source: str, target: str
+) -> None:
     """Sums of products; a function of this name is called for factors that are not common."""
     operands = Operands.of(build, depth, source, target)
     anything = Builder(LANES)
-    for register in tensor_sums.sums(
-        anything, Operands.of(anything, depth, source, target), source, target
-    ):
+    unknown = Operands.of(anything, depth, source, target)
+    for register in tensor_sums.sums(anything, model, unknown, source, target):
         anything.result(register)
     definition = anything.finish(name, attributes="noinline cold")
-    tile = CommonTile(build, source, target)
+    tile = CommonTile(build, model, source, target)
 
     def common() -> list[Value]:
         starts = tensor_sums.unpacked(build, operands.accumulators, target)

@@ -1,9 +1,9 @@
-"""Sums of floating-point products as the tensor cores of sm_80 form them.
+"""Sums of floating-point products as the tensor cores form them for `mma.sync`.
 
-K is taken in chunks (two of 16 bytes per row). Within a chunk every product and the accumulator are
-aligned to the largest exponent among them, truncated to 24 fraction bits and added as integers; the
-sum is truncated to f32, or rounded to nearest for f16. The accumulator of the next chunk is that
-result. This is the model of MMA-Sim (Ampere), which its authors validated on hardware.
+K is taken in chunks, as long as an `Accumulation` says. Within a chunk every product and the
+accumulator are aligned to the largest exponent among them, truncated to some fraction bits and
+added as integers; the sum is truncated to f32, or rounded to nearest for f16. The accumulator of
+the next chunk is that result.
 
 This file takes any numbers, those of wide range in f64. Where all factors of a warp are common,
 which they mostly are, `common_sums` does the same with less work.
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import chain
 
 from . import rounding
+from .accumulation import Accumulation
 from .builder import Builder, Value
 from .fragments import from_column, from_row
 from .opcode import SCALARS
 
-FRACTION_BITS = 24
-_F32_BITS = 24
+EXACT_TERMS = 8
+"""So many products below 4 and a number below 2, with 25 fraction bits, add up in 32 bits."""
 _NO_EXPONENT = -1000
 """Stands for the exponent of a zero, below that of every product."""
 
@@ -44,18 +46,18 @@ _MULTIPLICANDS: Mapping[str, _Multiplicand] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Accumulator:
+class Accumulator:
     """How C and D elements are held."""
 
-    name: str
     smallest_exponent: int
     zero_exponent: int
 
-
-ACCUMULATORS: Mapping[str, _Accumulator] = {
-    "f32": _Accumulator("f32", -126, -132),
-    "f16": _Accumulator("f16", -14, -20),
-}
+    @staticmethod
+    def of(model: Accumulation, target: str) -> Accumulator:
+        """Of a type, as an architecture counts it."""
+        if target == "f32":
+            return Accumulator(-126, model.zero_exponent)
+        return Accumulator(-14, model.half_zero_exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,13 @@ class _Term:
 class _FloatingTile:
     """Emits the products and sums of one floating-point `mma`."""
 
-    def __init__(self, build: Builder, source: str, target: str) -> None:
+    def __init__(self, build: Builder, model: Accumulation, source: str, target: str) -> None:
         self.build = build
+        self.fraction_bits = model.fraction_bits
         self.source = SCALARS["f32" if source == "tf32" else source]
         self.truncates = source == "tf32"
         self.multiplicand = _MULTIPLICANDS[source]
-        self.accumulator = ACCUMULATORS[target]
+        self.accumulator = Accumulator.of(model, target)
         self.target = SCALARS[target]
 
     def elements(self, register: Value) -> list[_Term]:
@@ -106,7 +109,7 @@ class _FloatingTile:
     def products(
         self, rows: Sequence[Sequence[_Term]], column: Sequence[_Term]
     ) -> list[list[_Term]]:
-        """The products of one chunk for the four outputs of each lane."""
+        """The products of two rows' registers with a column's for the four outputs of each lane."""
         build = self.build
         outputs: list[list[_Term]] = [[], [], [], []]
         for step in range(4):
@@ -143,13 +146,11 @@ class _FloatingTile:
         lowest = 2 * self.multiplicand.smallest_exponent
         largest = build.intrinsic("smax", largest, build.constant(lowest, largest))
         largest = build.resize(largest, 32, signed=True)
-        fraction = build.constant(FRACTION_BITS, largest)
+        fraction = build.constant(self.fraction_bits, largest)
         scale = self._power_of_two(build.binary("sub", fraction, largest))
         wide = build.cast("fpext", accumulator, self.multiplicand.element)
-        total = self._scaled_integer(wide, scale)
-        for term in products:
-            total = build.binary("add", total, self._scaled_integer(term.value, scale))
-        result = self._rounded(total, largest)
+        total = self._total([wide, *(term.value for term in products)], scale)
+        result = self._rounded(scaled_back(build, total, largest, self.fraction_bits))
         # Without a product the accumulator is kept; as is one that is not finite.
         empty = build.compare("slt", of_products, _NO_EXPONENT // 2)
         magnitude = build.binary("and", build.bits(accumulator), 0x7FFFFFFF)
@@ -157,8 +158,15 @@ class _FloatingTile:
         kept = build.select(build.binary("or", empty, special), accumulator, result)
         return build.binary("fadd", kept, 0.0)
 
-    def _scaled_integer(self, value: Value, scale: Value) -> Value:
-        return self.build.cast("fptosi", self.build.binary("fmul", value, scale), "i32")
+    def _total(self, terms: Sequence[Value], scale: Value) -> Value:
+        """The truncated terms' sum as a double."""
+        build = self.build
+        aligned = [
+            build.cast("fptosi", build.binary("fmul", value, scale), "i32") for value in terms
+        ]
+        size = 1 + EXACT_TERMS
+        parts = [added(build, aligned[k : k + size]) for k in range(0, len(aligned), size)]
+        return added(build, [build.cast("sitofp", part, "double") for part in parts])
 
     def _power_of_two(self, exponent: Value) -> Value:
         build = self.build
@@ -169,16 +177,11 @@ class _FloatingTile:
         biased = build.resize(build.binary("add", exponent, 1023), 64)
         return build.bitcast(build.binary("shl", biased, 52), "double")
 
-    def _rounded(self, total: Value, largest: Value) -> Value:
-        """`total · 2^(largest − 24)` in the accumulator's format, as an f32."""
+    def _rounded(self, exact: Value) -> Value:
+        """A double in the accumulator's format, as an f32."""
         build = self.build
         if self.target.bits == 16:
-            return rounded_half(build, total, largest)
-        if self.multiplicand.element == "float":
-            scale = self._power_of_two(build.binary("sub", largest, FRACTION_BITS))
-            leading = build.cast("sitofp", leading_bits(build, total), "float")
-            return build.binary("fmul", leading, scale)
-        exact = _exact(build, total, largest)
+            return rounded_half(build, exact)
         truncated = rounding.double_to_float(build, exact, "rz")
         overflows = build.compare("oge", build.intrinsic("fabs", exact), 2.0**128)
         infinite = build.cast("fptrunc", exact, "float")
@@ -209,29 +212,23 @@ class _FloatingTile:
         return total
 
 
-def leading_bits(build: Builder, total: Value) -> Value:
-    """An i32 cut, towards zero, to the bits that an f32 holds."""
-    sign = build.binary("ashr", total, 31)
-    magnitude = build.binary("sub", build.binary("xor", total, sign), sign)
-    zeros = build.intrinsic("ctlz", magnitude, flag=False)
-    surplus = build.binary("sub", build.constant(32 - _F32_BITS, zeros), zeros)
-    surplus = build.intrinsic("smax", surplus, build.constant(0, surplus))
-    kept = build.binary("shl", build.constant(-1, total), surplus)
-    magnitude = build.binary("and", magnitude, kept)
-    return build.binary("sub", build.binary("xor", magnitude, sign), sign)
+def added(build: Builder, terms: Sequence[Value]) -> Value:
+    """The sum of integers or floats, one after the other."""
+    operation = "add" if terms[0].element.startswith("i") else "fadd"
+    return reduce(partial(build.binary, operation), terms)
 
 
-def rounded_half(build: Builder, total: Value, largest: Value) -> Value:
-    """`total · 2^(largest − 24)`, from two i32, rounded to nearest in f16, as an f32."""
-    bits = rounding.narrow_double(build, _exact(build, total, largest), SCALARS["f16"])
-    return rounding.widen(build, bits, SCALARS["f16"])
-
-
-def _exact(build: Builder, total: Value, largest: Value) -> Value:
-    """`total · 2^(largest − 24)` as a double."""
-    power = build.resize(build.binary("add", largest, 1023 - FRACTION_BITS), 64)
+def scaled_back(build: Builder, total: Value, largest: Value, fraction_bits: int) -> Value:
+    """`total · 2^(largest − fraction bits)` as a double, from a double and an i32."""
+    power = build.resize(build.binary("add", largest, 1023 - fraction_bits), 64)
     scale = build.bitcast(build.binary("shl", power, 52), "double")
-    return build.binary("fmul", build.cast("sitofp", total, "double"), scale)
+    return build.binary("fmul", total, scale)
+
+
+def rounded_half(build: Builder, exact: Value) -> Value:
+    """A double rounded to nearest in f16, as an f32."""
+    bits = rounding.narrow_double(build, exact, SCALARS["f16"])
+    return rounding.widen(build, bits, SCALARS["f16"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +236,16 @@ class Operands:
     """The registers of an `mma`."""
 
     rows: Sequence[Value]
-    """Of A: for each chunk those of the upper and of the lower rows."""
+    """Of A: for each of `columns` one of the upper and one of the lower rows."""
     columns: Sequence[Value]
-    """Of B, for each chunk."""
+    """Of B: 16 bytes of a column each."""
     accumulators: Sequence[Value]
 
     @staticmethod
     def of(build: Builder, depth: int, source: str, target: str) -> Operands:
         """The operands of the function that is built."""
-        chunks = depth // (4 * _MULTIPLICANDS[source].per_register)
-        counts = 2 * chunks, chunks, 4 if target == "f32" else 2
+        count = depth // (4 * _MULTIPLICANDS[source].per_register)
+        counts = 2 * count, count, 4 if target == "f32" else 2
         return Operands(*([build.operand("b32") for _ in range(count)] for count in counts))
 
     def __iter__(self) -> Iterator[Value]:
@@ -256,11 +253,13 @@ class Operands:
         return chain(self.rows, self.columns, self.accumulators)
 
 
-def sums(build: Builder, operands: Operands, source: str, target: str) -> list[Value]:
+def sums(
+    build: Builder, model: Accumulation, operands: Operands, source: str, target: str
+) -> list[Value]:
     """The registers of D for any A, B and C."""
-    tile = _FloatingTile(build, source, target)
+    tile = _FloatingTile(build, model, source, target)
     starts = unpacked(build, operands.accumulators, target)
-    results = _with_specials(tile, *_chain(tile, operands.rows, operands.columns, starts))
+    results = _with_specials(tile, *_chain(tile, model.registers, operands, starts))
     return packed(build, results, target)
 
 
@@ -291,14 +290,20 @@ def packed(build: Builder, results: Sequence[Value], target: str) -> list[Value]
 
 
 def _chain(
-    tile: _FloatingTile, rows: Sequence[Value], columns: Sequence[Value], starts: Sequence[Value]
+    tile: _FloatingTile, registers: int, operands: Operands, starts: Sequence[Value]
 ) -> tuple[list[list[list[_Term]]], list[list[Value]]]:
     """The products of each chunk for each output, and the outputs before and after each chunk."""
     products, steps = [], [list(starts)]
-    for chunk, column in enumerate(columns):
-        pair = [tile.elements(register) for register in rows[2 * chunk : 2 * chunk + 2]]
-        products.append(tile.products(pair, tile.elements(column)))
-        steps.append([tile.sum(start, products[-1][i]) for i, start in enumerate(steps[-1])])
+    for first in range(0, len(operands.columns), registers):
+        outputs: list[list[_Term]] = [[], [], [], []]
+        for index, column in enumerate(operands.columns[first : first + registers], first):
+            pair = [tile.elements(row) for row in operands.rows[2 * index : 2 * index + 2]]
+            for output, terms in zip(
+                outputs, tile.products(pair, tile.elements(column)), strict=True
+            ):
+                output += terms
+        products.append(outputs)
+        steps.append([tile.sum(start, outputs[i]) for i, start in enumerate(steps[-1])])
     return products, steps
 
 

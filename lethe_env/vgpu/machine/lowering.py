@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..alu import library, mma
+from ..alu.accumulation import accumulation_of
 from ..alu.builder import Definition
 from ..ptx.dataflow import CARRY
 from ..ptx.dataflow import sources as reads
@@ -105,7 +106,8 @@ def lower_arithmetic(lowering: Lowering, instruction: Instruction) -> None:
 def lower_mma(lowering: Lowering, instruction: Instruction) -> None:
     """Write a matrix product of a whole warp."""
     registers = lowering.registers
-    definition = _defined(instruction, mma.define, instruction.opcode)
+    model = accumulation_of(lowering.kernel.target)
+    definition = _defined(instruction, mma.define, instruction.opcode, model)
     target, *sources = take_operands(instruction, 1, more=True)
     flat = [item for source in sources for item in _items(source)]
     arguments = [

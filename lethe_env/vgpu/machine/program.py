@@ -59,7 +59,7 @@ def translate(ptx: str) -> bytes:
 
 def _native(kernel: Kernel) -> bytes:
     known = shared_code.declarations()
-    if uses_units(kernel):
+    if tensor_code.serves(kernel):
         known = {**known, **tensor_code.declarations()}
     translation = translate_kernel(kernel, known)
     sites = json.dumps([instruction.index for instruction in translation.sites]).encode()
@@ -131,7 +131,7 @@ class Program:
         shared_code.ensure_linked()
         self.uses_units = uses_units(kernel)
         """Whether it hands work to units beside the warps."""
-        if self.uses_units:
+        if tensor_code.serves(kernel):
             tensor_code.ensure_linked()
         self._code = NativeCode(native[start:])
         if self.polling.loops:

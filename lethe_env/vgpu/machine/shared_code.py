@@ -26,7 +26,7 @@ _SHAPES = (
 _COPIES = (4, 8, 16)
 _ATOMICS = ("add.f32", "add.noftz.f16", "add.u32", "add.s32", "add.u64", "max.s32", "min.s32")
 _SHARED_ATOMICS = ("add.u32",)
-_PRODUCTS = (
+PRODUCTS = (
     ("m16n8k16.row.col.f32.f16.f16.f32", 4, 4, 2),
     ("m16n8k16.row.col.f32.bf16.bf16.f32", 4, 4, 2),
     ("m16n8k8.row.col.f32.tf32.tf32.f32", 4, 4, 2),
@@ -158,6 +158,6 @@ def _instructions() -> Iterator[str]:
         kind = {"16": "h", "32": "r", "64": "d"}[atomic[-2:]]
         yield f"atom.global.gpu.acq_rel.{atomic} %{kind}2, [%d1], %{kind}3;"
     yield from (f"atom.shared.{atomic} %r2, [%r1], %r3;" for atomic in _SHARED_ATOMICS)
-    for product, *counts in _PRODUCTS:
+    for product, *counts in PRODUCTS:
         result, left, right = ("{" + ", ".join(f"%r{k}" for k in range(n)) + "}" for n in counts)
         yield f"mma.sync.aligned.{product} {result}, {left}, {right}, {result};"

@@ -1,10 +1,13 @@
-"""Functions of tensor cores and other units: an object that only kernels with such units link."""
+"""Functions of tensor cores and other units: an object that only kernels for newer GPUs link."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 
+from ..alu import mma
+from ..alu.accumulation import HOPPER, accumulation_of
+from ..ptx.model import Kernel
 from . import (
     dispatch,
     groups,
@@ -19,7 +22,7 @@ from . import (
 )
 from .emit import Module, Writer
 from .native import Effort, NativeCode, compile_object, define_symbol
-from .units import Kind, Operation
+from .units import Kind, Operation, uses_units
 from .values import Value, i64
 
 _LINKED: list[NativeCode] = []
@@ -51,6 +54,9 @@ def _module() -> Module:
     dispatch.write_queue(module, works)
     tile_copies.claimer(module)
     groups.write_all(module)
+    for product, *_ in shared_code.PRODUCTS:
+        definition = mma.define(("mma", "sync", "aligned", *product.split(".")), HOPPER)
+        module.add_text(definition.name, definition.ir)
     return module
 
 
@@ -94,6 +100,12 @@ def declarations() -> Mapping[str, str]:
 def compile_units() -> bytes:
     """The object that `link` takes."""
     return compile_object(text(), Effort.MUCH)
+
+
+def serves(kernel: Kernel) -> bool:
+    """Whether a kernel may call one of the functions."""
+    multiplies = any(instruction.opcode[0] == "mma" for instruction in kernel.body)
+    return uses_units(kernel) or (multiplies and accumulation_of(kernel.target) is HOPPER)
 
 
 def link(object_bytes: bytes) -> None:

@@ -4,6 +4,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from lethe_env.vgpu.alu import library, mma
+from lethe_env.vgpu.alu.accumulation import HOPPER
 from lethe_env.vgpu.ptx.model import UnsupportedError
 
 REFUSED = (
@@ -73,7 +74,7 @@ def test_unknown_opcodes_and_modifiers_are_refused(opcode):
 )
 def test_unknown_matrix_products_are_refused(opcode):
     with pytest.raises(UnsupportedError, match="unsupported"):
-        mma.define(tuple(opcode.split(".")))
+        mma.define(tuple(opcode.split(".")), HOPPER)
 
 
 def test_a_definition_says_what_it_takes_and_gives():

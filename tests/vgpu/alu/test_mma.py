@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from mmasim.arithmetic import fdpa
 
 from lethe_env.vgpu.alu import mma, processor
+from lethe_env.vgpu.alu.accumulation import AMPERE, HOPPER, accumulation_of
+from lethe_env.vgpu.ptx.model import UnsupportedError
 
 from .conftest import run_definition
 
 TILES = 12
+MODELS = {"sm_80": "Ampere", "sm_89": "Ada Lovelace", "sm_90a": "Hopper",
+          "sm_100a": "Blackwell", "sm_120": "RTX Blackwell"}  # fmt: skip
+"""MMA-Sim's, by target."""
 GROUP, MEMBER = np.arange(32) // 4, np.arange(32) % 4
 TORCH = {
     "f16": torch.float16,
@@ -67,9 +71,9 @@ def result_tile(registers, like):
     return d
 
 
-def multiply(opcode, a, b, c, per_register):
+def multiply(opcode, a, b, c, per_register, model=AMPERE):
     registers = [*fragments(a, b, per_register), *accumulator_registers(c)]
-    definition = mma.define(tuple(opcode.split(".")))
+    definition = mma.define(tuple(opcode.split(".")), model)
     flat = [np.ascontiguousarray(register).reshape(-1) for register in registers]
     return result_tile(run_definition(definition, "", 32, flat), c)
 
@@ -123,7 +127,15 @@ def tensor(bits, name):
     return torch.from_numpy(integers.copy()).view(TORCH[name])
 
 
-def sample(shape, target, source, kind):
+def all_largest(signs, name, generator):
+    """Just below 2, or one unit less: sixteen such products and C have 33 bits on sm_90."""
+    width, exponent_bits, fraction_bits = FIELDS[name]
+    below_two = (1 << (exponent_bits - 1 + fraction_bits)) - 1
+    bits = signs << (width - 1) | below_two - generator.integers(0, 2, signs.shape)
+    return bits.astype(np.uint16 if width == 16 else np.uint32)
+
+
+def sample(shape, target, source, kind, architecture):
     """A, B and C of some tiles, and what MMA-Sim makes of them."""
     generator = np.random.default_rng([FLOATING.index((shape, target, source)), len(kind)])
     depth = int(shape.split("k")[1])
@@ -132,35 +144,31 @@ def sample(shape, target, source, kind):
     c = draw("any" if kind == "any sums" else kind, target, (TILES, 16, 8), generator)
     if kind == "cancelling":
         a, b = cancelled(a, b)
-    return a, b, c, simulated(a, b, c, target, source)
+    if kind == "all largest":
+        signs = np.arange(16)[:, None] % 2  # of a row
+        a = all_largest(np.broadcast_to(signs, a.shape), source, generator)
+        b = all_largest(np.zeros(b.shape, np.int64), source, generator)
+        c = all_largest(np.broadcast_to(signs, c.shape), target, generator)
+        a[::2, 15, 0] = 2 ** FIELDS[source][1] - 1 << FIELDS[source][2]  # an infinity
+    return a, b, c, simulated(shape, a, b, c, target, source, architecture)
 
 
-def simulated(a, b, c, target, source):
+def simulated(shape, a, b, c, target, source, architecture):
     """D by MMA-Sim."""
-    # Ampere: 24 fraction bits, chunks of 16 bytes, a zero counts as 2⁻¹³² (2⁻²⁰ for f16).
-    model = fdpa.MMA_T_FDPA(
-        24,
-        "RZ-FP32" if target == "f32" else "RNE-FP16",
-        4 if source == "tf32" else 8,
-        -132 if target == "f32" else -20,
-        source,
-        source,
-    )
-    expected = np.stack(
-        [
-            model(tensor(a[i], source), tensor(b[i], source), tensor(c[i], target))
-            .view(torch.int32 if target == "f32" else torch.int16)
-            .numpy()
-            for i in range(TILES)
-        ]
-    )
-    return expected.view(c.dtype)
+    from mmasim.nv_ptx.sim import MMA  # builds its C++ part when it is imported
+
+    model = MMA(MODELS[architecture], f"{shape}.{target}.{source}.{source}.{target}")
+    rows, columns = tensor(a, source)[:, :, None], tensor(b, source).mT[:, None]
+    full = (TILES, 16, 8, a.shape[2])
+    expected = model.dpa(rows.expand(full), columns.expand(full), tensor(c, target))
+    return expected.view(torch.int32 if target == "f32" else torch.int16).numpy().view(c.dtype)
 
 
-def product(shape, target, source, a, b, c):
+def product(shape, target, source, a, b, c, architecture):
     """D by the virtual GPU."""
     opcode = f"mma.sync.aligned.{shape}.row.col.{target}.{source}.{source}.{target}"
-    return multiply(opcode, a, b, c, 1 if source == "tf32" else 2)
+    model = accumulation_of(architecture)
+    return multiply(opcode, a, b, c, 1 if source == "tf32" else 2, model)
 
 
 @pytest.mark.parametrize(
@@ -168,27 +176,48 @@ def product(shape, target, source, a, b, c):
     (
         *("near one", "any", "spread", "smallest", "underflowing products", "largest"),
         *("special", "cancelling", "smallest in f32", "largest in f32"),
-        *("smallest common", "largest common", "any sums"),
+        *("smallest common", "largest common", "any sums", "all largest"),
     ),
 )
 @pytest.mark.parametrize("shape,target,source", FLOATING)
-def test_equal_to_mma_sim(shape, target, source, kind):
-    a, b, c, expected = sample(shape, target, source, kind)
-    assert np.array_equal(product(shape, target, source, a, b, c), expected)
+@pytest.mark.parametrize("architecture", ("sm_80", "sm_90a"))
+def test_equal_to_mma_sim(architecture, shape, target, source, kind):
+    a, b, c, expected = sample(shape, target, source, kind, architecture)
+    assert np.array_equal(product(shape, target, source, a, b, c, architecture), expected)
 
 
-@pytest.mark.parametrize("kind", ("near one", "largest common"))
-def test_equal_to_mma_sim_without_wide_registers(monkeypatch, kind):
-    form = ("m16n8k8", "f32", "tf32")
-    a, b, c, expected = sample(*form, kind)
+@pytest.mark.parametrize("kind", ("spread", "special"))
+@pytest.mark.parametrize("architecture", ("sm_89", "sm_100a", "sm_120"))
+def test_other_architectures_sum_like_one_of_these(architecture, kind):
+    form = ("m16n8k16", "f32", "f16")
+    a, b, c, expected = sample(*form, kind, architecture)
+    assert np.array_equal(product(*form, a, b, c, architecture), expected)
+
+
+def test_a_target_without_a_model_is_refused():
+    with pytest.raises(UnsupportedError, match=r"mma\.sync for the target `gfx942`"):
+        accumulation_of("gfx942")
+
+
+WITHOUT_WIDE_REGISTERS = (
+    ("sm_80", ("m16n8k8", "f32", "tf32"), "near one"),
+    ("sm_80", ("m16n8k8", "f32", "tf32"), "largest common"),
+    ("sm_90a", ("m16n8k16", "f32", "bf16"), "largest common"),
+    ("sm_90a", ("m16n8k16", "f32", "bf16"), "all largest"),
+)
+
+
+@pytest.mark.parametrize("architecture,form,kind", WITHOUT_WIDE_REGISTERS)
+def test_equal_to_mma_sim_without_wide_registers(monkeypatch, architecture, form, kind):
+    a, b, c, expected = sample(*form, kind, architecture)
     monkeypatch.setattr(processor, "has", lambda feature: False)
     mma.define.cache_clear()
-    actual = product(*form, a, b, c)
+    actual = product(*form, a, b, c, architecture)
     mma.define.cache_clear()
     assert np.array_equal(actual, expected)
 
 
-def single_output(row, column, accumulator, dtype=np.float32):
+def single_output(row, column, accumulator, dtype=np.float32, model=AMPERE):
     """The first element of D for one row of A and one column of B, of f16."""
     a, b = np.zeros((1, 16, 16), np.float16), np.zeros((1, 16, 8), np.float16)
     a[0, 0], b[0, :, 0] = row, column
@@ -196,7 +225,7 @@ def single_output(row, column, accumulator, dtype=np.float32):
     c[0, 0, 0] = accumulator
     name, raw = {2: ("f16", np.uint16), 4: ("f32", np.uint32)}[c.itemsize]
     opcode = f"mma.sync.aligned.m16n8k16.row.col.{name}.f16.f16.{name}"
-    d = multiply(opcode, a.view(np.uint16), b.view(np.uint16), c.view(raw), 2)
+    d = multiply(opcode, a.view(np.uint16), b.view(np.uint16), c.view(raw), 2, model)
     return d.view(dtype)[0, 0, 0]
 
 
@@ -207,6 +236,19 @@ def test_terms_below_24_bits_are_cut():
     row[1:8], column[1:8] = row[0], column[0]
     assert single_output(row, column, 1.0) == 1.0  # eight of them, an exact 2⁻²²
     assert single_output(row, column, 0.0) == 2.0**-22
+
+
+def test_a_25th_bit_and_the_whole_of_k_count_on_newer_architectures():
+    row, column = np.zeros(16, np.float16), np.zeros(16, np.float16)
+    row[1:5], column[1:5] = 2.0**-13, 2.0**-12
+    # Four times 2⁻²⁵ beside 1 is one unit of f32.
+    assert single_output(row, column, 1.0) == 1.0
+    assert single_output(row, column, 1.0, model=HOPPER) == 1 + 2.0**-23
+    row[:], column[:] = 0.0, 1.0
+    row[0], row[8] = 2.0**15, -(2.0**15)
+    # 2⁻¹⁰ is the 25th bit beside 2¹⁵, which is gone again in the same sum.
+    assert single_output(row, column, 2.0**-10) == 0.0
+    assert single_output(row, column, 2.0**-10, model=HOPPER) == 2.0**-10
 
 
 def test_halves_of_k_are_summed_one_after_the_other():
@@ -226,13 +268,29 @@ def test_results_are_truncated():
     assert single_output(row, column, -1.0) == np.nextafter(np.float32(-1), np.float32(0))
 
 
-def test_a_zero_counts_as_a_small_exponent():
+@pytest.mark.parametrize("model,last", ((AMPERE, -44), (HOPPER, -46)), ids=("ampere", "hopper"))
+def test_a_zero_counts_as_a_small_exponent(model, last):
     row, column = np.zeros(16, np.float16), np.zeros(16, np.float16)
-    row[:2], column[:2] = (2.0**-13, 2.0**-22), (2.0**-12, 2.0**-22)
-    # 2⁻²⁵ is a tie of f16; beside a zero, of exponent −20, 2⁻⁴⁴ breaks it and 2⁻⁴⁵ is cut.
-    assert single_output(row, column, 0.0, np.float16) == 2.0**-24
-    column[1] /= 2
-    assert single_output(row, column, 0.0, np.float16) == 0.0
+    row[:2], column[:2] = (2.0**-13, 2.0 ** (last + 24)), (2.0**-12, 2.0**-24)
+    # 2⁻²⁵ is a tie of f16; beside a zero, of exponent −20 or −21, the last bit breaks it, and the
+    # next is cut.
+    assert single_output(row, column, 0.0, np.float16, model) == 2.0**-24
+    row[1] /= 2
+    assert single_output(row, column, 0.0, np.float16, model) == 0.0
+
+
+@pytest.mark.parametrize("model,last", ((AMPERE, 156), (HOPPER, 158)), ids=("ampere", "hopper"))
+def test_a_zero_counts_as_a_smaller_exponent_in_f32(model, last):
+    """2⁻¹⁴⁹ - 2⁻ᵏ and 2⁻ᵏ are one unit of f32 where 2⁻ᵏ is not cut beside a zero."""
+    factors = {155: (9, 7), 156: (127, 1), 157: (17, 15), 158: (73, 7), 159: (33, 31)}
+    a, b = np.zeros((1, 16, 16), np.float32), np.zeros((1, 16, 8), np.float32)
+    for index, (k, (left, right)) in enumerate(factors.items()):
+        a[0, index, :2] = left * 2.0**-69, 2.0 ** (80 - k)
+        b[0, :2, index] = right * 2.0 ** (69 - k), 2.0**-80
+    a, b = ((matrix.view(np.uint32) >> 16).astype(np.uint16) for matrix in (a, b))
+    opcode = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+    d = multiply(opcode, a, b, np.zeros((1, 16, 8), np.uint32), 2, model)
+    assert [int(d[0, index, index]) for index in range(5)] == [int(k <= last) for k in factors]
 
 
 @pytest.mark.parametrize("types", ("s8.s8", "u8.s8", "u8.u8"))
@@ -260,7 +318,7 @@ def test_doubles_are_a_chain_of_fused_steps():
         (register.astype(np.float64) * (scale if index > 1 else 1.0)).view(np.uint64)
         for index, register in enumerate(registers)
     ]
-    low, high = run_definition(mma.define(opcode), "", 32, inputs)
+    low, high = run_definition(mma.define(opcode, AMPERE), "", 32, inputs)
     for odd, actual in enumerate((low, high)):
         for lane in range(32):
             row, column = GROUP[lane], 2 * MEMBER[lane] + odd

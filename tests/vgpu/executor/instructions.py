@@ -374,12 +374,15 @@ class Instructions:
             case _:
                 raise NotImplementedError
         destination, *sources = instruction.operands
+        capability = int(self._kernel.target.removeprefix("sm_").rstrip("a"))
         for lanes in _warps(threads):
             fragments = [
                 [self.read(item, "b32", lanes) for item in source.items] for source in sources
             ]
             kinds = (out, left, right, total)
-            results = warp.multiply(shape, kinds, fragments, saturates=bool(saturating))
+            results = warp.multiply(
+                shape, kinds, fragments, capability=capability, saturates=bool(saturating)
+            )
             for item, bits in zip(destination.items, results, strict=True):
                 self.write(item, bits, lanes)
 

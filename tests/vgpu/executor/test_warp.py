@@ -58,10 +58,13 @@ def total_fragments(matrix):
     ],
 )
 @pytest.mark.parametrize("spread", [0, 3])
-def test_products_have_the_bits_of_the_model(shape, kind, dtype, spread):
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [(80, "Ampere"), (90, "Hopper"), (100, "Blackwell")]
+)
+def test_products_have_the_bits_of_the_model(shape, kind, dtype, spread, capability, architecture):
     from mmasim.nv_ptx.sim import MMA  # builds its C++ part when it is imported
 
-    model = MMA("Ampere", f"{shape}.f32.{kind}.{kind}.f32")
+    model = MMA(architecture, f"{shape}.f32.{kind}.{kind}.f32")
     generator = torch.Generator().manual_seed(7)
     depth = int(shape.rsplit("k", 1)[1])
     for _ in range(20):
@@ -72,7 +75,9 @@ def test_products_have_the_bits_of_the_model(shape, kind, dtype, spread):
         a[0, 0], b[0, 0], a[1, 1] = torch.inf, 0, torch.nan
         fragments = [left_fragments(a), right_fragments(b), total_fragments(c)]
         with np.errstate(invalid="ignore"):
-            result = warp.multiply(shape, ("f32", kind, kind, "f32"), fragments)
+            result = warp.multiply(
+                shape, ("f32", kind, kind, "f32"), fragments, capability=capability
+            )
         expected = total_fragments(model(a, b, c))
         assert [register.tolist() for register in result] == [
             register.tolist() for register in expected
@@ -90,6 +95,7 @@ def test_integer_products_wrap_around_or_saturate(saturates):
         "m16n8k32",
         ("s32", "s8", "s8", "s32"),
         [left_fragments(a), right_fragments(b), total_fragments(c)],
+        capability=80,
         saturates=saturates,
     )
     if saturates:

@@ -38,9 +38,10 @@ def multiply(
     kinds: tuple[str, str, str, str],
     fragments: list[list[Bits]],
     *,
+    capability: int,
     saturates: bool = False,
 ) -> list[Bits]:
-    """`mma.sync` on an Ampere GPU: the fragments of D from those of A, B and C."""
+    """`mma.sync` of a compute capability such as 80: the fragments of D from those of A, B, C."""
     out, left, right, total = kinds
     if left != right or out != total or (shape, left) not in _ELEMENT_BITS:
         raise NotImplementedError(f"mma {shape} of {kinds}")
@@ -54,7 +55,8 @@ def multiply(
     if out != "f32" or saturates:
         raise NotImplementedError(f"mma into {out}")
     c = _result_matrix([decode(register, F32) for register in fragments[2]])
-    return _result_fragments(encode(_accumulate(a, b, c, left), F32, "rz"))
+    sums = _accumulate(a, b, c, left, _NEWER if capability >= 90 else _OLDER)
+    return _result_fragments(encode(sums, F32, "rz"))
 
 
 _ELEMENT_BITS = {
@@ -76,9 +78,8 @@ _LEAST_EXPONENT = {
     "tf32": -126,
     "f32": -126,
 }
-_FRACTION_BITS = 24
-_STEP_BYTES = 16
-_ZERO_EXPONENT = -132
+_OLDER, _NEWER = (24, 16, -132), (25, 32, -133)
+"""Fraction bits, bytes of K in a step, and the exponent of a zero."""
 
 
 def _operands(
@@ -126,21 +127,24 @@ def _result_fragments(matrix: Bits) -> list[Bits]:
     return [matrix[_GROUP + 8 * (at // 2), 2 * _MEMBER + at % 2] for at in range(4)]
 
 
-def _accumulate(a: np.ndarray, b: np.ndarray, c: np.ndarray, kind: str) -> np.ndarray:
-    """Tensor-core sums: in steps of 16 bytes of K, each rounded towards zero to float32.
+def _accumulate(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, kind: str, model: tuple[int, int, int]
+) -> np.ndarray:
+    """Tensor-core sums: in steps of 16 or 32 bytes of K, each rounded towards zero to float32.
 
-    Within a step all products and the total are cut to 24 fraction bits below the largest
-    exponent, then summed exactly (Xie et al., "MMA-Sim", 2025, found this for Ampere).
+    Within a step all products and the total are cut to 24 or 25 fraction bits below the largest
+    exponent, then summed exactly (Xie et al., "MMA-Sim", 2025, found this for Ampere and Hopper).
     """
-    step = _STEP_BYTES // (4 if kind == "tf32" else 2)
+    fraction_bits, step_bytes, zero_exponent = model
+    step = step_bytes // (4 if kind == "tf32" else 2)
     for start in range(0, a.shape[1], step):
         part = slice(start, start + step)
         terms = a[:, None, part] * b.T[None, :, part]
         exponents = _exponent(a, kind)[:, None, part] + _exponent(b, kind).T[None, :, part]
         terms = np.concatenate([terms, c[..., None]], axis=-1)
         exponents = np.concatenate([exponents, _exponent(c, "f32")[..., None]], axis=-1)
-        top = np.where(terms == 0, _ZERO_EXPONENT, exponents).max(axis=-1, keepdims=True)
-        cut = np.ldexp(np.trunc(np.ldexp(terms, _FRACTION_BITS - top)), top - _FRACTION_BITS)
+        top = np.where(terms == 0, zero_exponent, exponents).max(axis=-1, keepdims=True)
+        cut = np.ldexp(np.trunc(np.ldexp(terms, fraction_bits - top)), top - fraction_bits)
         c = decode(encode(cut.sum(axis=-1), F32, "rz"), F32) + 0.0
     return c
 

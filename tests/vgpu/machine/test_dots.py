@@ -110,6 +110,31 @@ def test_products(machine, architecture, name, across):
     assert report.counts["mma_operations"] >= 2 * m * n * k
 
 
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp8e5"])
+def test_products_of_few_rows(machine, architecture, name):
+    """Sixteen rows are too few for `wgmma` and `tcgen05`; 8-bit floats become f16 before."""
+    from mmasim.nv_ptx.sim import MMA  # builds its C++ part when it is imported
+
+    source, kind = TYPES[name]
+    if name == "fp8e5":
+        source = "f16"
+    pointers = {"a": f"*{name}", "b": f"*{name}", "c": "*fp32"}
+    blocks = {"BM": 16, "BN": 16, "BK": 64, "KIND": tl.float32}
+    program, size = machine.triton(once, pointers, blocks, architecture=architecture)
+    generator = torch.Generator().manual_seed(7)
+    a, b = (torch.randn(16, 64, generator=generator).to(kind) for _ in range(2))
+    out = torch.empty(16, 16)
+    report = machine.run(program, (1,), a, b, out, shared_bytes=size)
+    assert report.findings == ()
+    shape = "m16n8k8" if name == "fp32" else "m16n8k16"
+    names = {80: "Ampere", 90: "Hopper", 100: "Blackwell"}
+    model = MMA(names[architecture], f"{shape}.f32.{source}.{source}.f32")
+    a, b = (x.half() if name == "fp8e5" else x for x in (a, b))
+    halves = [model(a, columns.T, torch.zeros(16, 8)) for columns in b.chunk(2)]
+    assert torch.equal(out, torch.cat(halves, 1))
+
+
 @pytest.mark.parametrize("architecture", [90, 100])
 def test_attention_agrees_with_sm_80(machine, architecture):
     """Sums are cut elsewhere, in the 25th bit instead of the 24th, and p is rounded to f16."""
