@@ -1,4 +1,7 @@
-"""Triton's language runs right on every architecture, so the architectures agree."""
+"""Triton's language runs right on every architecture, so the architectures agree.
+
+Only products on tensor cores differ: between sm_80 and the others, by what their sums cut off.
+"""
 
 import pytest
 import torch
@@ -60,6 +63,28 @@ def test_the_language(activate, everywhere, name, architecture):
     assert session.take_findings() == []
 
 
+def test_products_differ_by_what_their_sums_cut_off(activate):
+    """Sixteen products of f16: two sums of eight on sm_80, one sum with a bit more on the others.
+
+    Let S be the sum of their magnitudes, no less than what a sum is aligned to. On sm_80
+    nine numbers are cut by less than 2⁻²⁴ S each and the result by 2⁻²³ S, twice; on the others
+    seventeen by 2⁻²⁵ S each and the result by 2⁻²³ S, once: in all less than 33 · 2⁻²⁴ S.
+    """
+    generator = torch.Generator().manual_seed(9)
+    a, b = (torch.randn(16, 16, generator=generator).half() for _ in range(2))
+    outputs = []
+    for architecture in ARCHITECTURES:
+        session = activate(architecture)
+        outputs.append(torch.empty(16, 16))
+        language.small_dot_kernel[(1,)](a, b, outputs[-1], N=16, PRECISION="tf32")
+        assert session.counts[-1][1].mma_operations.keys() == {"f16"}
+    first, second, third = outputs
+    assert not torch.equal(first, second)
+    assert torch.equal(second, third)
+    magnitude = a.double().abs() @ b.double().abs()
+    assert ((first.double() - second.double()).abs() < 33 * 2.0**-24 * magnitude).all()
+
+
 def output_of(control, folder):
     """What a candidate gives at its task's small shape."""
     path = folder / f"{control.name}.py"
@@ -85,6 +110,7 @@ def test_honest_kernels_agree_on_all_architectures(activate, everywhere, tmp_pat
         found = output_of(control, tmp_path)
         outputs.append(found if isinstance(found, tuple) else (found,))
         assert session.take_findings() == []
+        assert not any(counts.mma_operations for _, counts in session.counts)
     first, second, third = outputs
     assert all(map(torch.equal, first, second))
     if control.library:

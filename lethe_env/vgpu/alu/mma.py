@@ -23,6 +23,9 @@ _SHAPES: Mapping[tuple[str, ...], int] = {
     ("m16n8k8", "f32", "tf32", "tf32", "f32"): 8,
     ("m16n8k4", "f32", "tf32", "tf32", "f32"): 4,
 }
+_DOUBLE = ("f64", "f64", "f64", "f64")
+_DOUBLE_SHAPES = {"m8n8k4": (1, 4), "m16n8k4": (2, 4), "m16n8k8": (2, 8), "m16n8k16": (2, 16)}
+"""Groups of eight rows, and the depth."""
 
 
 @lru_cache(maxsize=64)
@@ -52,8 +55,8 @@ def define(opcode: tuple[str, ...], model: Accumulation) -> Definition:
     if shape in _SHAPES:
         name = f"{name}.{model.name}"
         _floating(build, model, f"{name}.any", _SHAPES[shape], shape[2], shape[1])
-    elif shape == ("m8n8k4", "f64", "f64", "f64", "f64"):
-        _double(build)
+    elif shape[1:] == _DOUBLE and shape[0] in _DOUBLE_SHAPES:
+        _double(build, *_DOUBLE_SHAPES[shape[0]])
     elif _is_integer(shape):
         depth = int(shape[0].partition("k")[2])
         _integer(build, depth, (shape[2] == "s8", shape[3] == "s8"), saturates)
@@ -91,15 +94,21 @@ def _is_integer(shape: tuple[str, ...]) -> bool:
     return shape[1] == shape[4] == "s32" and {shape[2], shape[3]} <= {"s8", "u8"}
 
 
-def _double(build: Builder) -> None:
-    """`m8n8k4` of f64: a chain of fused multiply-adds."""
-    a, b = (build.floats(build.operand("b64")) for _ in range(2))
-    results = [build.floats(build.operand("b64")) for _ in range(2)]
-    for step in range(4):
-        left = build.shuffle(a, a, from_row(step))
-        for odd in range(2):
-            right = build.shuffle(b, b, from_column(step, odd))
-            results[odd] = build.intrinsic("fma", left, right, results[odd])
+def _double(build: Builder, halves: int, depth: int) -> None:
+    """f64: chains of fused multiply-adds."""
+    counts = halves * depth // 4, depth // 4, 2 * halves
+    rows, columns, results = (
+        [build.floats(build.operand("b64")) for _ in range(count)] for count in counts
+    )
+    for k in range(depth):
+        chunk, step = divmod(k, 4)
+        column = columns[chunk]
+        right = [build.shuffle(column, column, from_column(step, odd)) for odd in range(2)]
+        for half, row in enumerate(rows[halves * chunk : halves * (chunk + 1)]):
+            left = build.shuffle(row, row, from_row(step))
+            for odd in range(2):
+                index = 2 * half + odd
+                results[index] = build.intrinsic("fma", left, right[odd], results[index])
     for value in results:
         build.result(value)
 

@@ -329,5 +329,25 @@ def test_doubles_are_a_chain_of_fused_steps():
             assert actual[lane].view(np.float64) == float(total) * scale
 
 
+@pytest.mark.parametrize("depth", (4, 8, 16))
+def test_sixteen_rows_of_doubles(depth):
+    from mmasim.nv_ptx.sim import MMA  # builds its C++ part when it is imported
+
+    generator = np.random.default_rng(depth)
+    a, b, c = (generator.standard_normal(s) for s in ((16, depth), (depth, 8), (16, 8)))
+    shape = f"m16n8k{depth}.f64.f64.f64.f64"
+    expected = MMA("Hopper", shape)(*map(torch.from_numpy, (a, b, c))).numpy()
+    kinds = ("row", "col", *shape.split(".")[1:])
+    opcode = ("mma", "sync", "aligned", shape.partition(".")[0], *kinds)
+    rows = [a[GROUP + 8 * half, k + MEMBER] for k in range(0, depth, 4) for half in range(2)]
+    columns = [b[k + MEMBER, GROUP] for k in range(0, depth, 4)]
+    sums = [c[GROUP + 8 * half, 2 * MEMBER + odd] for half in range(2) for odd in range(2)]
+    registers = [register.view(np.uint64) for register in (*rows, *columns, *sums)]
+    results = run_definition(mma.define(opcode, HOPPER), "", 32, registers)
+    for index, found in enumerate(results):
+        half, odd = divmod(index, 2)
+        assert np.array_equal(found.view(np.float64), expected[GROUP + 8 * half, 2 * MEMBER + odd])
+
+
 def round_to_double(integer):
     return int(float(integer))

@@ -135,6 +135,25 @@ def test_products_of_few_rows(machine, architecture, name):
     assert torch.equal(out, torch.cat(halves, 1))
 
 
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_products_of_doubles(machine, architecture):
+    """In chains along K; only sm_90 has sixteen rows and a depth of 16."""
+    from mmasim.nv_ptx.sim import MMA  # builds its C++ part when it is imported
+
+    pointers = {"a": "*fp64", "b": "*fp64", "c": "*fp64"}
+    blocks = {"BM": 16, "BN": 16, "BK": 32, "KIND": tl.float64}
+    program, size = machine.triton(once, pointers, blocks, architecture=architecture)
+    shape = "m8n8k4" if architecture == 80 else "m16n8k16"
+    assert {i.opcode[3] for i in program.kernel.body if i.opcode[0] == "mma"} == {shape}
+    generator = torch.Generator().manual_seed(8)
+    a, b = (torch.randn(16, 32, generator=generator, dtype=torch.float64) for _ in range(2))
+    out = torch.empty(16, 16, dtype=torch.float64)
+    report = machine.run(program, (1,), a, b, out, shared_bytes=size)
+    model = MMA("Ampere" if architecture == 80 else "Hopper", f"{shape}.f64.f64.f64.f64")
+    assert report.findings == ()
+    assert torch.equal(out, model(a, b.T, torch.zeros_like(out)))
+
+
 @pytest.mark.parametrize("architecture", [90, 100])
 def test_attention_agrees_with_sm_80(machine, architecture):
     """Sums are cut elsewhere, in the 25th bit instead of the 24th, and p is rounded to f16."""
