@@ -30,7 +30,7 @@ from .speed import Speed
 from .truth import Truth
 
 TARGET = "A100"
-"""The GPU that times are modelled on: the one whose code the virtual GPU runs."""
+"""The GPU that times are modelled on, unless another one's code was run."""
 
 
 def timed_probe(task: Task, seed: int, *, native_fits: bool) -> Probe:
@@ -49,8 +49,14 @@ def timed_probe(task: Task, seed: int, *, native_fits: bool) -> Probe:
     return really_made(task, [Probe(sizes=dict(sizes), values="normal", timed=True)], seed)[0]
 
 
-def modelled_speed(results: Results, probe: Probe) -> Speed | str:
-    """Modelled times of a timed call, or why there are none, in one sentence."""
+def modelled_speed(results: Results, probe: Probe, name: str = TARGET) -> Speed | str:
+    """Modelled times of a timed call, or why there are none, in one sentence.
+
+    Args:
+        results: what was observed.
+        probe: the timed call.
+        name: of the GPU, as in `vgpu.timing.TARGETS`.
+    """
     seen = results.observations.get(probe)
     reason = untimed(probe, results.truths.get(probe), seen)
     if reason or seen is None:
@@ -59,7 +65,7 @@ def modelled_speed(results: Results, probe: Probe) -> Speed | str:
         return "this device does not count what kernels do"
     if _moved_bytes(seen.work) < _own_bytes(seen.outputs):
         return "the counts do not account for the outputs: fewer bytes moved than were returned"
-    target = TARGETS[TARGET]
+    target = TARGETS[name]
     try:
         candidate_us = _time_us(seen.work, target)
     except ValueError as error:
@@ -69,7 +75,7 @@ def modelled_speed(results: Results, probe: Probe) -> Speed | str:
     eager = _eager(results.task, probe.question)
     return Speed(
         kind="modelled",
-        target=TARGET,
+        target=name,
         probe=probe.label,
         candidate_us=candidate_us,
         eager_us=sum(_operation_us(o.bytes, o.operations, target) for o in eager),

@@ -21,6 +21,7 @@ from .command_line import (
     HARNESS,
     PASSED,
     USAGE,
+    Architecture,
     AsJson,
     Device,
     Seed,
@@ -82,13 +83,14 @@ def grade(
     file: Annotated[Path, typer.Argument(help="The candidate: a file that defines ModelNew.")],
     device: Device = "auto",
     targets: Targets = ALL_TARGETS,
+    architecture: Architecture = 80,
     seed: Seed = 0,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also write the verdict here.")] = None,
 ) -> None:
     """Judge one candidate with the twelve gates."""
     source = _read(file)
-    with open_grader(device, targets, seed) as grader:
+    with open_grader(device, targets, seed, architecture) as grader:
         verdict = grader.grade(task, source)
     if output is not None:
         output.write_text(verdict.dumps())
@@ -120,7 +122,10 @@ def reproduce(
         log.print("This verdict names no failing call." if not gate else f"None for {gate}.")
         raise typer.Exit(PASSED)
     rows = []
-    with open_grader(device, verdict.environment.get("targets", ALL_TARGETS), 0) as grader:
+    targets = verdict.environment.get("targets", ALL_TARGETS)
+    code = verdict.environment.get("architecture", "sm_80")
+    architecture = int(code.removeprefix("sm_")) if code.startswith("sm_") else 80
+    with open_grader(device, targets, 0, architecture) as grader:
         for name, evidence in failing:
             probe = Probe(**evidence.probe)
             truth, seen = grader.ask(task, verdict.source, probe)

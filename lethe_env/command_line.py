@@ -15,6 +15,7 @@ from .grader import DEFAULT_TARGETS, Grader
 from .progress import shown
 from .rendering import evaluation_view
 from .service.options import GraderOptions
+from .vgpu.timing import ARCHITECTURES
 
 PASSED, FAILED, USAGE, HARNESS = 0, 1, 2, 3
 DEVICES = ("auto", "cuda", "vgpu", "interpreter")
@@ -22,6 +23,9 @@ ALL_TARGETS = ",".join(DEFAULT_TARGETS)
 
 Device = Annotated[str, typer.Option(help="auto, cuda, vgpu or interpreter.")]
 Targets = Annotated[str, typer.Option(help="Hardware every kernel has to fit, comma-separated.")]
+Architecture = Annotated[
+    int, typer.Option(help="Whose code the virtual GPU runs: 80 (A100), 90 (H100) or 100 (B200).")
+]
 Seed = Annotated[int, typer.Option(help="Moves every input's seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
@@ -58,6 +62,18 @@ def checked_targets(targets: str) -> tuple[str, ...]:
     return chosen
 
 
+def checked_architecture(architecture: int) -> int:
+    """The architecture that was given.
+
+    Raises:
+        UsageError: the virtual GPU runs no code of that one.
+    """
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(map(str, ARCHITECTURES))
+        raise UsageError(f"no architecture {architecture}; known: {known}")
+    return architecture
+
+
 def grader_options(device: str, targets: str = ALL_TARGETS, seed: int = 0) -> GraderOptions:
     """What verdicts are asked for.
 
@@ -81,15 +97,22 @@ def conclude(summary: dict[str, Any], *, as_json: bool) -> NoReturn:
 
 
 @contextmanager
-def open_grader(device: str, targets: str, seed: int) -> Iterator[Grader]:
+def open_grader(device: str, targets: str, seed: int, architecture: int = 80) -> Iterator[Grader]:
     """A grader that shows how far a verdict has come.
 
     Raises:
-        UsageError: an unknown device or target.
+        UsageError: an unknown device, target or architecture.
     """
     device, chosen = checked_device(device), checked_targets(targets)
+    checked_architecture(architecture)
     with (
         shown(log, "starting") as report,
-        Grader(device=device, targets=chosen, seed=seed, progress=report) as grader,
+        Grader(
+            device=device,
+            targets=chosen,
+            seed=seed,
+            architecture=architecture,
+            progress=report,
+        ) as grader,
     ):
         yield grader

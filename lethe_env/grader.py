@@ -75,6 +75,9 @@ class Grader:
     fail_fast: bool = False
     """Whether a candidate is dropped at its first failure, see `gates.stages`. Whether it passes
     does not depend on it."""
+    architecture: int = 80
+    """Whose code runs where there is no GPU, and on whose figures times are modelled: 80 (A100), 90
+    (H100) or 100 (B200)."""
     progress: Progress | None = None
     vouched: Vouched | None = None
     """That sources are our own."""
@@ -163,11 +166,16 @@ class Grader:
         """The device that `auto` stands for on this machine."""
         return default_device() if self.device == "auto" else self.device
 
+    @property
+    def architecture_name(self) -> str:
+        """Whose code runs: `sm_80` and the like, or `native` on a CUDA device."""
+        return "native" if self.device_name == "cuda" else f"sm_{self.architecture}"
+
     def workshop(self) -> Workshop:
         """The warm workshop, started on first use."""
         if self._workshop is None:
             prepare = () if self.vouched is None else (self.vouched.prepare,)
-            self._workshop = Workshop(self.device_name, self.limits, prepare)
+            self._workshop = Workshop(self.device_name, self.limits, prepare, self.architecture)
         return self._workshop
 
     def oracle(self) -> Oracle:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,12 +32,14 @@ from .gates.verdict import Verdict, errored, failed
 from .measurement import measured_speed
 from .requests import Requests
 from .specialisation import select
+from .surroundings import surroundings
 from .tasks.effort import call_units
 from .tasks.model import Task, TaskError
 from .tasks.observation import Fault, KernelResources, Launch, Observation
 from .tasks.probe import Probe
 from .tasks.reference import one_line
 from .tasks.shrinking import input_elements
+from .vgpu.timing import ARCHITECTURES
 
 if TYPE_CHECKING:
     from .grader import Grader
@@ -177,7 +177,7 @@ class Grading:
     def _speed(self, results: Results) -> Speed | str:
         probe = self._timed_probe()
         if self.grader.device_name != "cuda":
-            return modelled_speed(results, probe)
+            return modelled_speed(results, probe, ARCHITECTURES[self.grader.architecture])
         truth = results.truths.get(probe)
         reason = untimed(probe, truth, results.observations.get(probe))
         if reason or truth is None:
@@ -350,17 +350,7 @@ class Grading:
         return replace(verdict, environment=self._environment(), time_s=self.time_s)
 
     def _environment(self) -> dict[str, str]:
-        return {
-            "device": self.grader.device_name,
-            "seed": str(self.grader.seed),
-            "targets": ",".join(self.grader.targets),
-            "declared_precision": "tf32" if self.tf32 else "float32",
-            "containment": self.containment,
-            "torch": torch.__version__,
-            "triton": _version("triton"),
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        }
+        return surroundings(self.grader, tf32=self.tf32, containment=self.containment)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -394,10 +384,3 @@ def _given_up(losses: Sequence[Fault]) -> Fault:
 def _out_of_time(limit_s: float) -> Fault:
     message = f"not tried: the calls before had taken {limit_s:g} seconds together"
     return Fault(kind="timeout", phase="forward", message=message)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

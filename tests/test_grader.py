@@ -51,6 +51,41 @@ def the_next_candidate_is_unharmed(request, quick, task):
         assert quick.grade(task, HONEST).passed
 
 
+NEWER = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    narrow = v.to(tl.float8e4nv)  # which sm_80 does not have
+    tl.store(out + i, v + v, mask=i < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        if torch.cuda.get_device_capability() != (9, 0):
+            raise RuntimeError("an older GPU")
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+        return out
+"""
+
+
+def test_kernels_run_as_for_another_architecture(task):
+    with Grader(device="vgpu", architecture=90, targets=(), cache=None) as grader:
+        verdict = grader.grade(task, NEWER)
+    assert verdict.fault == ""
+    assert not [f.evidence for f in verdict.findings if f.status == Status.FAIL]
+    assert verdict.environment["architecture"] == "sm_90"
+    assert verdict.speed.target == "H100"
+
+
+def test_an_unknown_architecture_is_told(task):
+    with (
+        pytest.raises(ValueError, match="unknown architecture 75; known: 80, 90, 100"),
+        Grader(device="vgpu", architecture=75) as grader,
+    ):
+        grader.grade(task, HONEST)
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

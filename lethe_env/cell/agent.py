@@ -42,7 +42,10 @@ class Agent:
         self._phase = "load"
         self._log = LaunchLog(lambda count: memory.note(self._phase, count))
         self._rotation = Rotation(
-            self._log, own_clock=device.own_clock, side_by_side=device.side_by_side
+            self._log,
+            own_clock=device.own_clock,
+            side_by_side=device.side_by_side,
+            target=device.target,
         )
         self._module: ModuleType | None = None
         self._path = str(folder)

@@ -20,7 +20,7 @@ from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
-from ..vgpu.timing import TARGETS, Counts, modelled_time_us
+from ..vgpu.timing import TARGETS, Counts, Target, modelled_time_us
 from .launches import LaunchLog
 from .requests import CONFIGURATION_LIMIT
 from .side_by_side import SideBySide
@@ -29,7 +29,6 @@ NAMED = 16
 """Left out configurations that are named; the rest is counted."""
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 _TEXT_CHARACTERS = 200
-_TARGET = TARGETS["A100"]
 
 Launches = list[tuple[str, Counts]]
 
@@ -55,6 +54,7 @@ class Rotation:
         *,
         own_clock: bool = False,
         side_by_side: SideBySide | None = None,
+        target: Target = TARGETS["A100"],
     ) -> None:
         """Prepare.
 
@@ -62,10 +62,12 @@ class Rotation:
             log: tells whether launches are muted.
             own_clock: whether Triton can time configurations by itself, as on a GPU.
             side_by_side: compiles several configurations at once.
+            target: the GPU that times are modelled on.
         """
         self._log = log
         self._own_clock = own_clock
         self._side_by_side = side_by_side
+        self._target = target
         self._tried: dict[int, _Tried] = {}
         self._timed_run: Callable[..., Any] = Autotuner.run
         self.begin(0)
@@ -208,7 +210,8 @@ class Rotation:
         for config in fit:
             with self._off_the_record() as trial:
                 self._try(tuner, config, args, keywords)
-                times_us.append(sum(modelled_time_us(counts, _TARGET) for _, counts in trial()))
+                launches = trial()
+                times_us.append(sum(modelled_time_us(each, self._target) for _, each in launches))
         with self._unnoted():
             self._reset(tuner, fit[-1], keywords)
         return times_us.index(min(times_us))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..vgpu.timing import TARGETS
 from .arena import CellMemory, extent, look_at
 from .poison import PoisonMode
 from .protocol import DTYPES, WireTensor
@@ -35,6 +36,7 @@ class CudaDevice:
 
     own_clock = True
     side_by_side = None
+    target = TARGETS["A100"]
 
     def __init__(self) -> None:
         self._mirror = torch.empty(0, dtype=torch.uint8)

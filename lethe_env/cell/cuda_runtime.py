@@ -1,8 +1,6 @@
 """Stand-ins for `torch.cuda` and Triton's driver where there is no CUDA.
 
-The figures are those of an A100 SXM, whose code the virtual GPU runs (NVIDIA A100 data sheet and
-architecture white paper; CUDA C++ Programming Guide, technical specifications for compute
-capability 8.0).
+The figures are those of `claims`.
 """
 
 from __future__ import annotations
@@ -16,29 +14,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from .claims import device_properties, driver_properties
 from .cuda_stand_in import DEVICE, HOST, mark, set_default_device
 
-CAPABILITY = (8, 0)
-_ARCHITECTURE = 10 * CAPABILITY[0] + CAPABILITY[1]
-_SHARED_MEMORY_BYTES = 166912
-_PROPERTIES = SimpleNamespace(
-    name="NVIDIA A100-SXM4-80GB",
-    major=CAPABILITY[0],
-    minor=CAPABILITY[1],
-    total_memory=80 << 30,
-    multi_processor_count=108,
-    warp_size=32,
-    max_threads_per_block=1024,
-    max_threads_per_multi_processor=2048,
-    regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152,
-    shared_memory_per_block_optin=_SHARED_MEMORY_BYTES,
-    shared_memory_per_multiprocessor=167936,
-    L2_cache_size=40 << 20,
-    is_integrated=0,
-    is_multi_gpu_board=0,
-    gcnArchName="",
-)
+_ARCHITECTURE = 80
 
 
 class Stream:
@@ -90,7 +69,9 @@ class Driver:
 
     def __init__(self, target: GPUTarget) -> None:
         self._target = target
-        self.utils = SimpleNamespace(get_device_properties=lambda device=0: self._properties())
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda device=0: driver_properties(target.arch)
+        )
 
     def get_current_target(self) -> GPUTarget:
         """The target that kernels are compiled for."""
@@ -126,17 +107,6 @@ class Driver:
         """Not used without launching."""
         return kind
 
-    def _properties(self) -> dict[str, int]:
-        return {
-            "max_shared_mem": _SHARED_MEMORY_BYTES,
-            "max_num_regs": _PROPERTIES.regs_per_multiprocessor,
-            "multiprocessor_count": _PROPERTIES.multi_processor_count,
-            "warpSize": _PROPERTIES.warp_size,
-            "sm_clock_rate": 1410000,
-            "mem_clock_rate": 1593000,
-            "mem_bus_width": 5120,
-        }
-
 
 @contextmanager
 def _nothing(*_: Any, **__: Any) -> Iterator[None]:
@@ -152,22 +122,22 @@ def install_driver(architecture: int = _ARCHITECTURE) -> None:
     triton.runtime.driver.set_active(Driver(GPUTarget("cuda", architecture, 32)))
 
 
-def install_runtime() -> None:
-    """Make `torch.cuda` in this process answer as if there were one A100."""
-    stream = Stream()
+def install_runtime(architecture: int = _ARCHITECTURE) -> None:
+    """Make `torch.cuda` in this process answer as if there were one GPU of this architecture."""
+    stream, claimed = Stream(), device_properties(architecture)
     replacements: dict[str, Any] = {
         "is_available": _constant(True),
         "is_initialized": _constant(True),
         "is_bf16_supported": _constant(True),
         "device_count": _constant(1),
         "current_device": _constant(0),
-        "get_device_name": _constant(_PROPERTIES.name),
-        "get_device_capability": _constant(CAPABILITY),
-        "get_device_properties": _constant(_PROPERTIES),
+        "get_device_name": _constant(claimed.name),
+        "get_device_capability": _constant((claimed.major, claimed.minor)),
+        "get_device_properties": _constant(claimed),
         "get_arch_list": _constant(["sm_80", "sm_90", "sm_100"]),
         "current_stream": _constant(stream),
         "default_stream": _constant(stream),
-        "mem_get_info": _constant((_PROPERTIES.total_memory, _PROPERTIES.total_memory)),
+        "mem_get_info": _constant((claimed.total_memory, claimed.total_memory)),
         "Stream": Stream,
         "Event": Event,
         "device": _nothing,

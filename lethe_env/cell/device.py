@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..vgpu.timing import Counts
+from ..vgpu.timing import TARGETS, Counts, Target
 from .arena import CellMemory
 from .cuda_stand_in import DeviceStandIn, is_host
 from .protocol import WireTensor
@@ -25,6 +25,8 @@ class Device(Protocol):
     """Whether Triton can time kernels on it."""
     side_by_side: SideBySide | None
     """Compiles several kernels at once, where that has been arranged for."""
+    target: Target
+    """The GPU that times are modelled on."""
 
     def active(self) -> AbstractContextManager[object]:
         """The context in which a candidate's code runs."""
@@ -71,6 +73,7 @@ class InterpreterDevice:
 
     own_clock = False
     side_by_side: SideBySide | None = None
+    target = TARGETS["A100"]
 
     def active(self) -> AbstractContextManager[object]:
         """A fresh stand-in mode."""
@@ -118,12 +121,13 @@ class InterpreterDevice:
         """There is none."""
 
 
-def open_device(name: str, channel: socket.socket) -> Device:
+def open_device(name: str, channel: socket.socket, architecture: int) -> Device:
     """The device of this name.
 
     Args:
         name: `interpreter`, `vgpu` or `cuda`.
         channel: to the judge, from whom the virtual GPU gets its native code.
+        architecture: whose code the virtual GPU runs.
     """
     if name == "cuda":
         from .cuda import CudaDevice
@@ -133,7 +137,7 @@ def open_device(name: str, channel: socket.socket) -> Device:
         from .translation import Client
         from .virtual import VirtualDevice
 
-        return VirtualDevice(Client(channel))
+        return VirtualDevice(Client(channel), architecture)
     return InterpreterDevice()
 
 

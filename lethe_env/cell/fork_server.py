@@ -35,15 +35,23 @@ _PASSED_ON = (
 class ForkServer:
     """One warm server process, started anew if it has died."""
 
-    def __init__(self, device: str, limits: Limits, prepare: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        device: str,
+        limits: Limits,
+        prepare: Sequence[str] = (),
+        architecture: int = 80,
+    ) -> None:
         """Prepare; the process starts when it is first needed.
 
         Args:
             device: as of `workshop.Workshop`.
             limits: what each cell may use.
             prepare: as of `workshop.Workshop`.
+            architecture: as of `workshop.Workshop`.
         """
         self._device = device
+        self._architecture = architecture
         self._prepare = tuple(prepare)
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
@@ -120,8 +128,15 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        settings = {"device": self._device, "folder": str(self._folder), "prepare": self._prepare}
-        self._send({**settings, "cache": str(cache_root()), "limits": asdict(self._limits)})
+        settings = {
+            "device": self._device,
+            "folder": str(self._folder),
+            "prepare": self._prepare,
+            "architecture": self._architecture,
+            "cache": str(cache_root()),
+            "limits": asdict(self._limits),
+        }
+        self._send(settings)
         message = self._receive(_START_SECONDS)
         if message.get("event") != "ready":
             raise HarnessError("the cell server did not come up")

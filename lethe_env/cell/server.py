@@ -28,6 +28,8 @@ from .sandbox import Confinement, Containment, confine, leave_namespaces
 
 ARCHITECTURES = (80, 90, 100)
 """What kernels can be compiled for ahead of time."""
+_FIRST_WITH_UNITS = 90
+"""Its kernels may need the code of units that work on their own."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class Server:
 
     def serve(self) -> None:
         """Work until the judge is gone."""
-        import_everything(self._settings["device"], Path(self._settings["cache"]))
-        for name in self._settings["prepare"]:
+        settings = self._settings
+        import_everything(settings["device"], Path(settings["cache"]), settings["architecture"])
+        for name in settings["prepare"]:
             pkgutil.resolve_name(name)()
         gc.collect()
         gc.freeze()
@@ -142,12 +145,13 @@ class Server:
             os._exit(status)
 
 
-def import_everything(device: str, cache: Path) -> None:
+def import_everything(device: str, cache: Path, architecture: int) -> None:
     """Import what cells need, so that they find it in their memory.
 
     Args:
         device: whose cells are to be forked.
         cache: where this process, which runs no candidate, may keep what it compiles.
+        architecture: whose code cells run where they have no GPU.
     """
     import torch
 
@@ -164,17 +168,19 @@ def import_everything(device: str, cache: Path) -> None:
         from . import warm_up
 
         ask_assemblers_for_their_versions()
-        ptx = warm_up.compile_to_ptx()
+        ptx = warm_up.compile_to_ptx(architecture)
     if device == "vgpu":
-        from ..vgpu.cache import link_shared_code
+        from ..vgpu.cache import link_shared_code, link_unit_code
         from ..vgpu.machine import program
         from . import translation, virtual  # noqa: F401
 
         link_shared_code(cache / "objects")
+        if architecture >= _FIRST_WITH_UNITS:
+            link_unit_code(cache / "objects")
         program.compile(ptx)
     if device != "cuda":
-        cuda_runtime.install_runtime()
-        cuda_runtime.install_driver()
+        cuda_runtime.install_runtime(architecture)
+        cuda_runtime.install_driver(architecture)
 
 
 def ask_assemblers_for_their_versions() -> None:
@@ -207,6 +213,7 @@ def run_cell(
     silence(folder)
     channel = socket.socket(fileno=files[0])
     device, limits = settings["device"], settings["limits"]
+    architecture = settings["architecture"]
     plan = Confinement(
         folder=folder,
         memory_bytes=limits["memory_bytes"] + limits["input_bytes"] + limits["output_bytes"],
@@ -219,7 +226,7 @@ def run_cell(
     )
     if task == "candidate":
         memory = CellMemory(files[1], files[2])
-        worker = Agent(channel, memory, open_device(device, channel), folder)
+        worker = Agent(channel, memory, open_device(device, channel, architecture), folder)
     elif task == "compile":
         worker = Compiler(channel, folder)
     elif task == "translate":

@@ -24,18 +24,24 @@ _WRITING_DUNDERS = frozenset({"__setitem__", "__set__"})
 class VirtualDevice(InterpreterDevice):
     """As the interpreter's device, with Triton's driver replaced. See `device.Device`."""
 
-    def __init__(self, translate: Client) -> None:
+    def __init__(self, translate: Client, architecture: int) -> None:
         """Become this process's GPU.
 
         Args:
             translate: from PTX to native code.
+            architecture: what kernels are compiled for, such as 80.
         """
         self._session = Session()
         self.side_by_side = SideBySide(self._session.threads, translate.prepare)
         driver = VirtualDriver(
-            self._session, translate=translate, device=DEVICE, interface=torch.cuda
+            self._session,
+            architecture=architecture,
+            translate=translate,
+            device=DEVICE,
+            interface=torch.cuda,
         )
         driver.activate()
+        self.target = driver.target
 
     def active(self) -> DeviceStandIn:
         """A fresh stand-in mode that watches who writes what."""

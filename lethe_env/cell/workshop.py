@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..tasks.observation import KernelResources, Launch
+from ..vgpu.timing import ARCHITECTURES
 from .arena import InputArena, OutputArena
 from .cell import Cell
 from .fork_server import ForkServer
@@ -29,7 +30,11 @@ class Workshop:
     """Opens cells. A context manager; not safe for use from several threads at once."""
 
     def __init__(
-        self, device: str, limits: Limits | None = None, prepare: Sequence[str] = ()
+        self,
+        device: str,
+        limits: Limits | None = None,
+        prepare: Sequence[str] = (),
+        architecture: int = 80,
     ) -> None:
         """Prepare; servers start when first needed.
 
@@ -38,12 +43,16 @@ class Workshop:
             limits: what each cell may use.
             prepare: functions of ours, `module:name`, that are called before any cell is made:
                 cells find imported what these import, and made what they make.
+            architecture: whose code runs where there is no GPU: 80, 90 or 100.
         """
+        if architecture not in ARCHITECTURES:
+            known = ", ".join(map(str, ARCHITECTURES))
+            raise ValueError(f"unknown architecture {architecture}; known: {known}")
         if device not in DEVICES:
             raise ValueError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
         self.device = device
         self.limits = limits or Limits()
-        self._server = ForkServer(device, self.limits, prepare)
+        self._server = ForkServer(device, self.limits, prepare, architecture)
         self._desk = self._open_desk() if device == "vgpu" else None
         compiling = self._server if device == "vgpu" else ForkServer("compiler", self.limits)
         self._compilers = CompilerPool(compiling, self.limits)

@@ -31,6 +31,8 @@ class GraderOptions:
     """Where truths and verdicts are kept; `None` keeps them in memory only."""
     fail_fast: bool = False
     """Whether a candidate is dropped at its first failure, see `gates.stages`."""
+    architecture: int = 80
+    """Whose code runs where there is no GPU: 80, 90 or 100."""
 
     def grader(self) -> Grader:
         """A new grader with these options."""
@@ -42,6 +44,7 @@ class GraderOptions:
             call_seconds=self.call_seconds,
             cache=self.cache,
             fail_fast=self.fail_fast,
+            architecture=self.architecture,
         )
 
     @property

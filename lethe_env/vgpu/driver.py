@@ -24,9 +24,8 @@ from .machine import program
 from .memory import Pointer
 from .ptx.model import UnsupportedError
 from .session import LaunchError, Session
-from .timing import TARGETS, Target, modelled_time_us
+from .timing import ARCHITECTURES, TARGETS, Target, modelled_time_us
 
-ARCHITECTURES = {80: "A100", 90: "H100", 100: "B200"}
 SHARED_MEMORY_BYTES = 232448
 """Most dynamic shared memory of a block. That of compute capability 9.0 and 10.0 whatever the code
 is compiled for: what a kernel may use on which target is judged from its resources."""

@@ -175,6 +175,10 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 )
 
 
+ARCHITECTURES: Mapping[int, str] = MappingProxyType({80: "A100", 90: "H100", 100: "B200"})
+"""Compute capabilities whose code can be run, ten times the number, and the GPU of each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelledTime:
     """The parts of a modelled time, microseconds."""

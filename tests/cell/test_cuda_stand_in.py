@@ -136,20 +136,21 @@ def test_the_judge_itself_is_untouched(model_of, call):
     assert torch.cuda.Event.__module__.startswith("torch")
 
 
-def test_the_claimed_device_is_the_one_that_code_is_compiled_for():
-    from lethe_env.cell import cuda_runtime
+@pytest.mark.parametrize(("architecture", "name"), [(80, "A100"), (90, "H100"), (100, "B200")])
+def test_the_claimed_device_is_the_one_that_code_is_compiled_for(architecture, name):
+    from lethe_env.cell import claims, cuda_runtime
     from lethe_env.gates.hardware import SHARED_LIMIT_BYTES
     from lethe_env.gates.roofline import TARGET
     from lethe_env.vgpu.driver import ARCHITECTURES, VirtualDriver
 
-    driver = VirtualDriver()
-    claimed, target = cuda_runtime._PROPERTIES, driver.target
-    assert driver.get_device_capability() == cuda_runtime.CAPABILITY == (8, 0)
-    assert ARCHITECTURES[driver.get_current_target().arch] == TARGET == "A100"
-    assert TARGET in claimed.name and claimed.multi_processor_count == target.multiprocessors
-    assert claimed.shared_memory_per_block_optin == SHARED_LIMIT_BYTES["sm_80"]
-    mine = cuda_runtime.Driver(driver.get_current_target())._properties()
+    driver = VirtualDriver(architecture=architecture)
+    claimed, target = claims.device_properties(architecture), driver.target
+    assert driver.get_device_capability() == (claimed.major, claimed.minor)
+    assert ARCHITECTURES[driver.get_current_target().arch] == name
+    assert (architecture == 80) == (name == TARGET)
+    assert name in claimed.name and claimed.multi_processor_count == target.multiprocessors
+    assert claimed.shared_memory_per_block_optin == SHARED_LIMIT_BYTES[f"sm_{architecture}"]
+    mine = cuda_runtime.Driver(driver.get_current_target()).utils.get_device_properties()
     theirs = driver._properties()
-    for name in ("multiprocessor_count", "sm_clock_rate", "mem_bus_width"):
-        assert mine[name] == theirs[name], name
-    assert mine["mem_clock_rate"] == pytest.approx(theirs["mem_clock_rate"], rel=1e-3)
+    for key in ("multiprocessor_count", "sm_clock_rate", "mem_clock_rate", "mem_bus_width"):
+        assert mine[key] == theirs[key], key

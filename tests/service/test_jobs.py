@@ -44,6 +44,7 @@ def test_every_option_is_in_the_digest_and_reaches_the_grader():
         "call_seconds": 2.0,
         "cache": None,
         "fail_fast": True,
+        "architecture": 90,
     }
     assert set(changes) == set(options.to_json())
     for name, value in changes.items():
