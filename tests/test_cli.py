@@ -45,6 +45,16 @@ def test_grading_prints_json_alone_and_exits_by_the_verdict(files):
     assert all(row["fails"] and row["was"] == row["now"] for row in rows)
 
 
+def test_a_failure_is_reproduced_on_the_architecture_of_the_verdict(files):
+    only_there = "x * 2 if torch.cuda.get_device_capability() < (9, 0) else torch.nan_to_num(x * 2)"
+    (files / "bad.py").write_text(CANDIDATE.replace("x * 2", only_there))
+    written = files / "verdict.json"
+    arguments = ("grade", files / "task.py", files / "bad.py", "--output", written)
+    assert lethe(*arguments, "--architecture", 90).returncode == 1
+    assert json.loads(written.read_text())["environment"]["architecture"] == "sm_90"
+    assert lethe("reproduce", written).returncode == 1
+
+
 def test_a_mended_candidate_no_longer_fails_its_probes(files):
     written = files / "verdict.json"
     lethe("grade", files / "task.py", files / "bad.py", "--output", written)
@@ -66,6 +76,7 @@ def test_a_mended_candidate_no_longer_fails_its_probes(files):
         (("controls", "--only", "nobody"), "no control's name contains 'nobody'"),
         (("grade", "{0}/task.py", "{0}/good.py", "--device", "abacus"), "abacus"),
         (("grade", "{0}/task.py", "{0}/good.py", "--targets", "sm_1"), "sm_1"),
+        (("grade", "{0}/task.py", "{0}/good.py", "--architecture", "75"), "no architecture 75"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(files, arguments, sentence):
