@@ -133,14 +133,15 @@ class Dense:
     """Of a persistent kernel."""
     two_blocks: bool = False
     """Whether two blocks share a product."""
+    cluster: tuple[int, int] = (1, 1)
+    """Blocks of a cluster along rows and columns."""
 
     def __call__(self, module: ModuleType) -> Trial:
         """Make it ready."""
         rows, columns, depth, batch = 256, 256, 256, 2
         float32 = load("cutlass").Float32
-        cluster = (2, 1) if self.two_blocks else (1, 1)
         host = getattr(module, self.kernel)(
-            float32, self.two_blocks, self.tile, cluster, self.tma_store
+            float32, self.two_blocks, self.tile, self.cluster, self.tma_store
         )
         left = torch.randn(batch, rows, depth).to(self.dtype)
         right = torch.randn(batch, columns, depth).to(self.dtype)
@@ -276,6 +277,26 @@ def attention(module: ModuleType, causal: bool) -> Trial:
     return Trial(host, operands, [], judge)
 
 
+CLUSTERS: Sequence[dict[str, Any]] = (
+    {"cluster": (2, 1)},
+    {"cluster": (1, 2)},
+    {"cluster": (2, 2)},
+    {"two_blocks": True, "cluster": (2, 1)},
+    {"two_blocks": True, "cluster": (2, 2), "tile": (256, 128)},
+    {"two_blocks": True, "cluster": (4, 1), "majors": "mnm"},
+    {"two_blocks": True, "cluster": (2, 1), "tile": (256, 256), "tma_store": False},
+)
+PAIRS: Sequence[dict[str, Any]] = (
+    {"cluster": (2, 2)},
+    {"two_blocks": True, "cluster": (2, 2), "tile": (256, 128)},
+)
+PERSISTENT = (
+    ("dense_gemm_persistent", 1),
+    ("dense_gemm_persistent_prefetch", 1),
+    ("dense_gemm_persistent_dynamic", None),
+)
+"""With how many clusters at once, where that is given."""
+
 GEMM, TUTORIAL = "kernel/dense_gemm", "tutorial/tutorial_gemm"
 
 
@@ -286,18 +307,25 @@ def cases() -> list[Case]:
         ("dense_gemm", Dense("DenseGemmKernel", tma_store=False)),
         ("dense_gemm", Dense("DenseGemmKernel", majors="mnm", tile=(64, 256))),
         ("dense_gemm", Dense("DenseGemmKernel", dtype=torch.bfloat16, output=torch.float32)),
-        ("dense_gemm", Dense("DenseGemmKernel", two_blocks=True)),
+        *(("dense_gemm", Dense("DenseGemmKernel", **how)) for how in CLUSTERS),
         ("dense_gemm_software_pipeline", Dense("DenseGemmKernel")),
         ("dense_gemm_persistent", Dense("PersistentDenseGemmKernel", blocks=2)),
         ("dense_gemm_persistent", Dense("PersistentDenseGemmKernel", blocks=3, tma_store=False)),
         ("dense_gemm_persistent_prefetch", Dense("PersistentDenseGemmKernel", blocks=2)),
         ("dense_gemm_persistent_dynamic", Dense("PersistentDenseGemmKernel")),
+        *(("dense_gemm_software_pipeline", Dense("DenseGemmKernel", **how)) for how in PAIRS),
+        *(
+            (name, Dense("PersistentDenseGemmKernel", **how, blocks=blocks))
+            for name, blocks in PERSISTENT
+            for how in PAIRS
+        ),
     ]
     tutorials = [
         ("fp16_gemm_0", "as it is", tutorial),
         ("fp16_gemm_1", "as it is", tutorial),
         ("fp16_gemm_2", "one block a product", partial(tutorial, one_block=True)),
-        ("fp16_gemm_3", "one block a product", partial(tutorial, one_block=True, blocks=2)),
+        ("fp16_gemm_2", "as it is", tutorial),
+        ("fp16_gemm_3", "as it is", partial(tutorial, blocks=1)),
     ]
     return [
         *(Case(name, f"{TUTORIAL}/{name}.py", how, made) for name, how, made in tutorials),
@@ -318,6 +346,7 @@ def _told(case: Dense) -> str:
     names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
     store = "TMA store" if case.tma_store else "threads store"
     pair = ", two blocks a product" if case.two_blocks else ""
+    cluster = "" if case.cluster == (1, 1) else ", clusters of {}×{}".format(*case.cluster)
     rows, columns = case.tile
     types = f"{names[case.dtype]} → {names[case.output]}"
-    return f"{types}, {rows}×{columns}, {case.majors}, {store}{pair}"
+    return f"{types}, {rows}×{columns}, {case.majors}, {store}{pair}{cluster}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .arguments import Argument
 from .cores import default_threads
 from .machine import program
+from .machine.layout import MOST_RANKS, RANK_BITS
 from .machine.report import Finding as MachineFinding
 from .memory import WINDOW_BITS, AddressSpace, Pointer
 from .timing import Counts
@@ -81,6 +82,7 @@ class Session:
         arguments: Sequence[Argument],
         shared_bytes: int,
         tensors: Mapping[str, Pointer] | None = None,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Run a kernel, and keep what it did.
 
@@ -92,6 +94,7 @@ class Session:
             shared_bytes: dynamic shared memory of each block.
             tensors: what findings call the memory of the arguments; by default the pointers
                 among them, by their own names.
+            cluster: blocks per cluster, if the launch says.
 
         Raises:
             LaunchError: it ended early.
@@ -107,6 +110,7 @@ class Session:
             definedness=self.sanitize,
             barriers=self.sanitize,
             early=early if self.early is None else self.early,
+            cluster=cluster,
         )
         self.watch(True)
         report = function.run(grid, arguments, self.memory, options)
@@ -141,10 +145,14 @@ class Session:
         )
 
     def _place(self, found: MachineFinding, owners: Mapping[str, Pointer]) -> str:
-        if "shared" in found.opcode.split("."):
-            return f"byte {found.address} of the block's shared memory"
+        parts = found.opcode.split(".")
+        rank, byte = divmod(found.address, 1 << RANK_BITS)
+        if "shared" in parts:
+            return f"byte {byte} of the block's shared memory"
         if found.kind == "asynchronous":
             return ""  # the rest tells what was misused
+        if "shared::cluster" in parts and rank < MOST_RANKS:
+            return f"byte {byte} of the shared memory of the block of rank {rank} in the cluster"
         return self.memory.describe(found.address, owners)
 
     def take_findings(self) -> list[Finding]:

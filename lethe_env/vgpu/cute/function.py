@@ -115,7 +115,7 @@ class VirtualFunction:
         if 0 not in request.grid:
             self.session.launch(
                 function, function.kernel.name, request.grid, arguments, request.shared_bytes,
-                self._owners,
+                self._owners, request.cluster,
             )  # fmt: skip
 
     def _load_kernel(self) -> None:

@@ -26,7 +26,6 @@ _SHARED_BYTES_OF_KERNEL = 1
 """`CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`: what is allocated statically."""
 _CLUSTER = 4
 """`cudaLaunchAttributeClusterDimension`; what other attributes ask for changes no result."""
-_LONGEST_CLUSTER = 3
 
 
 class _Attribute(ctypes.Structure):
@@ -59,6 +58,8 @@ class Request:
     shared_bytes: int
     parameters: tuple[bytes, ...]
     """As the kernel gets them, in order."""
+    cluster: tuple[int, int, int] | None = None
+    """Blocks per cluster, if the host function says."""
 
 
 class Device(Protocol):
@@ -139,10 +140,9 @@ class HostCalls:
     def _launch(self, configuration: int, kernel: int, arguments: int) -> None:
         found = _Configuration.from_address(configuration)
         attributes = (_Attribute * found.attribute_count).from_address(found.attributes or 0)
-        for attribute in attributes:
-            cluster = list(attribute.value[:_LONGEST_CLUSTER])
-            if attribute.number == _CLUSTER and max(cluster) > 1:
-                raise UnsupportedError(f"a cluster of {cluster} blocks")
+        clusters = [
+            (a.value[0], a.value[1], a.value[2]) for a in attributes if a.number == _CLUSTER
+        ]
         places = (c_void_p * len(self._device.parameter_bytes)).from_address(arguments)
         sizes = zip(places, self._device.parameter_bytes, strict=True)
         self._device.launch(
@@ -151,6 +151,7 @@ class HostCalls:
                 block=tuple(found.block),
                 shared_bytes=int(found.shared_bytes),
                 parameters=tuple(ctypes.string_at(place, size) for place, size in sizes),
+                cluster=clusters[-1] if clusters else None,
             )
         )
 

@@ -235,7 +235,9 @@ def _move(writer: Writer, context: Value, copy: Value, active: Value, size_bytes
 
 def _move_by_lane(writer: Writer, copy: Value, access: Access, size_bytes: int) -> None:
     """Lanes may be off, have no source, or copy a part of the size only."""
-    shared = writer.cast("inttoptr", writer.read(access.window, Site, "host"), "ptr")
+    base = writer.read(access.window, Site, "base")
+    start = writer.sub(writer.read(access.window, Site, "host"), base)
+    shared = writer.cast("inttoptr", start, "ptr")
     fetched = writer.read(copy, Copy, "fetched")
     poisoned = writer.read(copy, Copy, "poisoned")
     type_ = f"i{8 * size_bytes}"

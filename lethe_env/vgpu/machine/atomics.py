@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..ptx.model import Address, Instruction, Operand, Vector
-from . import scattered, shadow
+from . import definedness, scattered, shadow
 from .atomic_values import updated
+from .cluster_access import each_block, touch_lanes
+from .cluster_memory import is_foreign
 from .cohort import changed_by_atomic, note_change
 from .counts import count_access
 from .emit import Module, Writer
@@ -17,12 +19,12 @@ from .generic import each_space
 from .host_access import reader, writer_of
 from .layout import ALONE, Context, Site
 from .lowering import Lowering, take_operands
-from .memory_ops import access_arguments, address_of, arguments_at
+from .memory_ops import CLUSTER, access_arguments, address_of, arguments_at, shared_space
 from .registers import element_type
 from .values import LANES, Value, constant, element_of, vector
 from .windows import Access, each_window, host_addresses
 
-_SPACES = ("global", "shared", "shared::cta")
+_SPACES = ("global", "shared", "shared::cta", CLUSTER)
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("cta", "gpu", "sys", "cluster")
 _HINTS = ("noftz", "L2::cache_hint")
@@ -60,7 +62,7 @@ class Atomic:
     operation: str
     type: str
     space: str
-    """`global`, `shared`, or `generic`."""
+    """`global`, `shared`, `shared::cluster` where there are clusters, or `generic`."""
     count: int
     """Elements of a vector operation, each of which is atomic by itself."""
     acquires: bool
@@ -138,7 +140,7 @@ def _operate(
         return writer.call(type_, warp_function(module, atomic), *arguments, value, desired)
     result = writer.variable(constant(type_, 0))
     addresses = address_of(lowering, place, "i64")
-    for space, places, lanes in each_space(writer, addresses, mask, "shared"):
+    for space, places, lanes in each_space(writer, addresses, mask, shared_space(lowering)):
         name = warp_function(module, replace(atomic, space=space))
         arguments = arguments_at(lowering, instruction, space, places, lanes)
         found = writer.call(type_, name, *arguments, value, desired)
@@ -170,15 +172,21 @@ def decode(lowering: Lowering, instruction: Instruction) -> Atomic:
     return Atomic(
         operation=operation,
         type=type_,
-        space=spaces[0].split("::")[0] if spaces else "generic",
+        space=_space(lowering, spaces[0]) if spaces else "generic",
         count=int(counts[0][1:]) if counts else 1,
         acquires=order in ("acquire", "acq_rel"),
         releases=order in ("release", "acq_rel"),
     )
 
 
+def _space(lowering: Lowering, named: str) -> str:
+    return named if named == CLUSTER and lowering.clustered else named.split("::")[0]
+
+
 def warp_function(module: Module, atomic: Atomic) -> str:
     """`atomic(access…, values, desired) -> old values`; lanes go in ascending order."""
+    if atomic.space == CLUSTER:
+        return _cluster_function(module, replace(atomic, space="shared"))
     element = atomic.element
     width = int(element[1:])
     size_bytes = width // 8
@@ -213,11 +221,42 @@ def warp_function(module: Module, atomic: Atomic) -> str:
         count_access(writer, access, size_bytes, stores=True, atomic=True)
         writer.give(writer.load(vector(element), old))
 
-    parameters = [*Access.parameters()]
-    parameters += [(vector(element), "values"), (vector(element), "desired")]
+    return module.function(_name(atomic), vector(element), _parameters(element), build)
+
+
+def _parameters(element: str) -> list[tuple[str, str]]:
+    values = [(vector(element), "values"), (vector(element), "desired")]
+    return [*Access.parameters(), *values]
+
+
+def _name(atomic: Atomic) -> str:
     flags = f"{atomic.acquires:d}{atomic.releases:d}"
-    name = f"atomic.{atomic.operation}.{atomic.type}.{atomic.space}.{flags}"
-    return module.function(name, vector(element), parameters, build)
+    return f"atomic.{atomic.operation}.{atomic.type}.{atomic.space}.{flags}"
+
+
+def _cluster_function(module: Module, atomic: Atomic) -> str:
+    """The same for shared memory of any block of the cluster."""
+    element = atomic.element
+    size_bytes = int(element[1:]) // 8
+
+    def build(writer: Writer, *parameters: Value) -> None:
+        access, (values, desired) = Access(*parameters[:5]), parameters[5:]
+        old = writer.variable(constant(vector(element), -1))
+        with each_block(writer, access) as (here, home):
+            foreign = is_foreign(writer, access.context, home)
+            with writer.when(writer.invert(foreign)):
+                name = warp_function(module, atomic)
+                found = writer.call(vector(element), name, *here.values(), values, desired)
+                kept = writer.load(vector(element), old)
+                writer.store(writer.select(here.mask, found, kept), old)
+            with writer.when(foreign), each_window(writer, here, size_bytes) as inside:
+                definedness.check(writer, inside, 8 * size_bytes, 1)
+                touch_lanes(writer, inside, home, inside.mask, size_bytes, shadow.Touch.ATOMIC)
+                _operate_lanes(writer, inside, atomic, values, desired, old)
+        writer.give(writer.load(vector(element), old))
+
+    name = f"cluster.{_name(atomic)}"
+    return module.function(name, vector(element), _parameters(element), build)
 
 
 def _is_well(writer: Writer, access: Access, atomic: Atomic, size_bytes: int) -> Value:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from .cluster_memory import FOREIGN, home_access, is_foreign, touch
 from .emit import Module, Writer
 from .layout import Context, Fiber, Site
-from .sectors import CELL_BYTES, LOW_MARK
-from .shadow import UNIT_WARP, WARP_BITS, shared_marks
+from .sectors import CELL_BYTES, LOW_MARK, joined
+from .shadow import UNIT_WARP, WARP_BITS, Touch, shared_marks
 from .units import Misuse
 from .values import Value, constant, constants, declared, i32, i64, vector
-from .windows import ASYNCHRONOUS, BARRIER, OUT_OF_BOUNDS, UNINITIALISED_READ, Access, report
+from .windows import ASYNCHRONOUS, BARRIER, OUT_OF_BOUNDS, UNINITIALISED_READ, report
 
 CHUNK_BYTES = 16
 _CELLS = 4
@@ -20,18 +22,35 @@ _DEFINED = int.from_bytes(b"\1" * 8, "little")
 
 
 class Chunks:
-    """The chunks that one operation touches, in the name of the context's current warp."""
+    """The chunks that one operation touches, in the name of the context's current warp.
 
-    def __init__(self, writer: Writer, context: Value, site: Value) -> None:
-        """Read what all chunks share."""
+    They lie in the shared memory of one block, this one or another of the cluster.
+    """
+
+    def __init__(
+        self, writer: Writer, context: Value, site: Value, home: Value | None = None
+    ) -> None:
+        """Read what all chunks share.
+
+        Args:
+            writer: Where to write.
+            context: Of the block whose operation it is.
+            site: Of its instruction.
+            home: Context of the block whose memory it is, if that may be another.
+        """
         self._writer, self._context, self._site = writer, context, site
-        self._window = writer.field(context, Context, "shared_window")
-        self._size, self._host, self._defined, self._shadow = (
+        self._home = context if home is None else home
+        foreign = is_foreign(writer, context, self._home)
+        self._window = writer.field(self._home, Context, "shared_window")
+        self._size, self._host, self._defined, shadow = (
             writer.read(self._window, Site, name) for name in ("size", "host", "defined", "shadow")
         )
+        # Where this is not zero, nothing else has to be asked.
+        self._own_shadow = writer.select(foreign, i64(0), shadow)
+        self._foreign_shadow = writer.select(foreign, shadow, i64(0))
         self._marks = shared_marks(writer, context)
         self._unit_mark = writer.either(self._marks.oldest, UNIT_WARP)
-        fenced = writer.read(context, Context, "fenced")
+        fenced = writer.read(self._home, Context, "fenced")
         self._fenced_mark = writer.shift_left(fenced, WARP_BITS)
         bits = writer.read(context, Context, "shared_granule_bits")
         self._granule_bits = writer.resize(bits, "i64")
@@ -88,14 +107,34 @@ class Chunks:
     def _note(self, offset: Value, writes: bool) -> None:
         """Mark the cells of a chunk, and report whom nothing orders with this access."""
         writer = self._writer
-        with writer.when(writer.compare("ne", self._shadow, 0)):
-            cells = writer.binary("lshr", i64(CHUNK_BYTES), self._granule_bits)
-            first = writer.binary("lshr", offset, self._granule_bits)
-            start = writer.add(self._shadow, writer.mul(first, CELL_BYTES))
-            with writer.repeat(writer.shift_right(cells, _CELLS.bit_length() - 1)) as piece:
-                step = writer.mul(piece, CELL_BYTES * _CELLS)
-                place = writer.cast("inttoptr", writer.add(start, step), "ptr")
-                self._note_cells(offset, place, writes)
+        own, other, after = (writer.name(stem) for stem in ("own", "other", "after"))
+        writer.branch(writer.compare("ne", self._own_shadow, 0), own, other)
+        writer.label(own)
+        with self._cells(self._own_shadow, offset) as place:
+            self._note_cells(offset, place, writes)
+        writer.jump(after)
+        writer.label(other)
+        with writer.when(writer.compare("ne", self._foreign_shadow, 0)):
+            if not writes:
+                with self._cells(self._foreign_shadow, offset) as place:
+                    marks = writer.load(vector("i32", 2 * _CELLS), place, CELL_BYTES)
+                    wrote = writer.shuffle(marks, range(0, 2 * _CELLS, 2))
+                    self._check_fenced(offset, writer.both(wrote, LOW_MARK))
+            how, size = Touch.WRITE if writes else Touch.READ, i64(CHUNK_BYTES)
+            touch(writer, self._context, self._home, offset, size, how, self._site, by_unit=True)
+        writer.jump(after)
+        writer.label(after)
+
+    @contextmanager
+    def _cells(self, shadow: Value, offset: Value) -> Iterator[Value]:
+        """Code for the cells of a chunk, some at a time; gives where they lie."""
+        writer = self._writer
+        cells = writer.binary("lshr", i64(CHUNK_BYTES), self._granule_bits)
+        first = writer.binary("lshr", offset, self._granule_bits)
+        start = writer.add(shadow, writer.mul(first, CELL_BYTES))
+        with writer.repeat(writer.shift_right(cells, _CELLS.bit_length() - 1)) as piece:
+            step = writer.mul(piece, CELL_BYTES * _CELLS)
+            yield writer.cast("inttoptr", writer.add(start, step), "ptr")
 
     def _note_cells(self, offset: Value, place: Value, writes: bool) -> None:
         writer, words = self._writer, 2 * _CELLS
@@ -112,7 +151,7 @@ class Chunks:
         if writes:
             new = writer.splat(self._unit_mark, words)
         else:
-            new = writer.select(foreign, several, own)
+            new = writer.select(foreign, joined(writer, mark, several), own)
             self._check_fenced(offset, writer.shuffle(mark, range(0, words, 2)))
         writer.store(writer.select(touched, new, old), place, CELL_BYTES)
         with writer.when(writer.compare("ne", bad, 0)):
@@ -127,44 +166,42 @@ class Chunks:
         late = writer.compare("uge", wrote, writer.splat(self._fenced_mark, _CELLS))
         with writer.when(writer.any(late)):
             name = _fence_checker(writer.module)
-            writer.call("void", name, self._context, self._site, offset, wrote)
+            writer.call("void", name, self._context, self._home, self._site, offset, wrote)
 
     def _report(self, kind: int, offset: Value, other: Value) -> None:
         writer = self._writer
-        mask = constants("i1", _first_lane())
-        access = Access(writer.splat(offset), mask, self._window, self._site, self._context)
+        access = home_access(writer, self._context, self._home, offset, self._site)
         report(writer, access, kind, i32(1), other)
 
 
 def _fence_checker(module: Module) -> str:
-    """`check(context, site, offset, wrote)`: of cells by their writers, not ordered by others.
+    """`check(context, home, site, offset, wrote)`: of cells by their writers, warps of `home`.
 
     A warp's fence covers what it wrote in the same epoch or before; if it came first, that is not
     seen. What a unit wrote needs none.
     """
 
-    def build(writer: Writer, context: Value, site: Value, offset: Value, wrote: Value) -> None:
-        fibers = writer.read(context, Context, "fibers")
+    def build(
+        writer: Writer, context: Value, home: Value, site: Value, offset: Value, wrote: Value
+    ) -> None:
+        fibers = writer.read(home, Context, "fibers")
         with writer.repeat(i64(_CELLS)) as cell:
             mark = writer.extract(wrote, cell)
             warp = writer.both(mark, (1 << WARP_BITS) - 1)
             thread = writer.compare("ult", writer.sub(warp, 1), UNIT_WARP - 1)
+            own = writer.compare("eq", writer.both(mark, FOREIGN), 0)
+            thread = writer.both(thread, own)
             with writer.when(thread):
                 index = writer.resize(writer.sub(warp, 1), "i64")
                 fiber = writer.item(fibers, f"[{ctypes.sizeof(Fiber)} x i8]", index)
                 fenced = writer.read(fiber, Fiber, "fenced")
                 epoch = writer.shift_right(mark, WARP_BITS)
                 with writer.when(writer.compare("ult", fenced, epoch)):
-                    window = writer.field(context, Context, "shared_window")
-                    mask = constants("i1", _first_lane())
-                    access = Access(writer.splat(offset), mask, window, site, context)
+                    access = home_access(writer, context, home, offset, site)
                     how = i64(int(Misuse.NO_FENCE))
                     report(writer, access, ASYNCHRONOUS, i32(1), how)
         writer.give()
 
-    parameters = [*declared("ptr context, i32 site, i64 offset"), (vector("i32", _CELLS), "wrote")]
+    parameters = declared("ptr context, ptr home, i32 site, i64 offset")
+    parameters.append((vector("i32", _CELLS), "wrote"))
     return module.function("chunk.fenced", "void", parameters, build)
-
-
-def _first_lane() -> Sequence[int]:
-    return [1] + [0] * 31

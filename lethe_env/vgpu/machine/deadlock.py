@@ -52,8 +52,8 @@ def _place(kernel: Kernel, fiber: Fiber) -> int:
         return int(fiber.polling) - 1
     if fiber.held_at:
         return int(fiber.held_at) - 1
-    barriers = (i.index for i in kernel.body if i.opcode[0] in ("bar", "barrier"))
-    return next(barriers, 0)
+    barriers = (i for i in kernel.body if i.opcode[0] in ("bar", "barrier"))
+    return next((i.index for i in barriers if "cluster" not in i.opcode), 0)
 
 
 def _words(worker: Worker, fiber: Fiber, block: str) -> str:
@@ -62,6 +62,8 @@ def _words(worker: Worker, fiber: Fiber, block: str) -> str:
         return f"{where} has ended"
     if fiber.polling:
         return f"{where} polls in a loop"
+    if fiber.held_at and fiber.phase == worker.context.cluster:
+        return f"{where} waits at the barrier of its cluster"
     if fiber.held_at:
         offset = fiber.phase - worker.context.shared_window.host
         return f"{where} waits for the mbarrier at byte {offset} of shared memory"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 
+from .cluster_memory import each_home
 from .emit import Module, Writer
 from .layout import EARLY, Context, Fiber, Site
 from .phase_state import is_held
@@ -82,8 +83,10 @@ def _report_under_way(writer: Writer, context: Value) -> None:
         own = operation_at(writer, units, writer.add(first, position))
         kind = writer.read(own, Operation, "kind")
         harmless = writer.compare("eq", kind, int(Kind.ARRIVE))
-        # Of products in registers, the text itself tells what is not waited for.
-        harmless = writer.either(harmless, writer.compare("eq", kind, int(Kind.FACTORS)))
+        # Of products in registers, the text itself tells what is not waited for; what lanes have
+        # put on its way to another block is no more theirs.
+        for other in (Kind.FACTORS, Kind.PUT):
+            harmless = writer.either(harmless, writer.compare("eq", kind, int(other)))
         with writer.when(writer.invert(harmless)):
             target = writer.read(own, Operation, "target")
             site = writer.read(own, Operation, "site")
@@ -123,24 +126,25 @@ def _copy(writer: Writer, target: Value, source: Value) -> None:
 
 
 def _wanted(writer: Writer, context: Value, units: Value) -> Value:
-    """Position of what has to happen next."""
+    """Position of what has to happen next, or -1 if nobody waits for anything."""
     first = writer.read(units, Units, "first")
     none = i32(-1)
     found, oldest_of_tensor_cores = writer.variable(none), writer.variable(none)
     with writer.repeat(writer.read(units, Units, "count")) as position:
         own = operation_at(writer, units, writer.add(first, position))
         kind = writer.read(own, Operation, "kind")
-        product, arrival, load = (
-            writer.compare("eq", kind, int(one)) for one in (Kind.PRODUCT, Kind.ARRIVE, Kind.LOAD)
+        product, arrival, *copies = (
+            writer.compare("eq", kind, int(one))
+            for one in (Kind.PRODUCT, Kind.ARRIVE, Kind.LOAD, Kind.CANCEL, Kind.PUT)
         )
+        load = writer.either(writer.either(copies[0], copies[1]), copies[2])
         with writer.when(writer.either(product, arrival)):
             _note(writer, oldest_of_tensor_cores, position)
         with writer.when(writer.either(arrival, load)):
             place = writer.select(load, position, writer.load("i32", oldest_of_tensor_cores))
             with writer.when(_is_awaited(writer, context, own)):
                 _note(writer, found, place)
-    position = writer.load("i32", found)
-    return writer.select(writer.compare("eq", position, none), i32(0), position)
+    return writer.load("i32", found)
 
 
 def _note(writer: Writer, variable: Value, position: Value) -> None:
@@ -150,19 +154,37 @@ def _note(writer: Writer, variable: Value, position: Value) -> None:
 
 
 def _is_awaited(writer: Writer, context: Value, operation: Value) -> Value:
-    """Whether a warp waits for a phase of the barrier that an operation tells."""
-    window = writer.field(context, Context, "shared_window")
+    """Whether a warp waits for a phase of a barrier that an operation tells."""
     offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
-    barrier = writer.add(writer.read(window, Site, "host"), offset)
-    fibers = writer.read(context, Context, "fibers")
+    homes = writer.read(operation, Operation, "homes")
     found = writer.variable(constant("i1", 0))
-    with writer.repeat(writer.read(context, Context, "warps")) as warp:
-        size = f"[{ctypes.sizeof(Fiber)} x i8]"
-        fiber = writer.item(fibers, size, writer.resize(warp, "i64"))
-        phase = writer.cast("ptrtoint", writer.read(fiber, Fiber, "phase"), "i64")
-        same = writer.both(writer.compare("eq", phase, barrier), is_held(writer, fiber))
-        writer.store(writer.either(writer.load("i1", found), same), found)
+    with each_home(writer, context, homes) as (_, home):
+        window = writer.field(home, Context, "shared_window")
+        barrier = writer.add(writer.read(window, Site, "host"), offset)
+        fibers = writer.read(home, Context, "fibers")
+        with writer.repeat(writer.read(home, Context, "warps")) as warp:
+            size = f"[{ctypes.sizeof(Fiber)} x i8]"
+            fiber = writer.item(fibers, size, writer.resize(warp, "i64"))
+            phase = writer.cast("ptrtoint", writer.read(fiber, Fiber, "phase"), "i64")
+            same = writer.both(writer.compare("eq", phase, barrier), is_held(writer, fiber))
+            writer.store(writer.either(writer.load("i1", found), same), found)
     return writer.load("i1", found)
+
+
+def _advance(writer: Writer, context: Value) -> None:
+    """Do one thing in a cluster: what somebody waits for, or else the oldest of some block."""
+    done = writer.variable(constant("i1", 0))
+    for anything in (False, True):
+        with each_home(writer, context, i32(-1)) as (_, home):
+            units = units_of(writer, home)
+            some = writer.compare("ne", writer.read(units, Units, "count"), 0)
+            idle = writer.invert(writer.load("i1", done))
+            with writer.when(writer.both(some, idle)):
+                position = i32(0) if anything else _wanted(writer, home, units)
+                with writer.when(writer.compare("ne", position, -1)):
+                    do_one(writer, home, position)
+                    writer.store(constant("i1", 1), done)
+    writer.give(writer.resize(writer.load("i1", done), "i32"))
 
 
 def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
@@ -184,16 +206,9 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
         writer.write(context, Context, "current", current)
         writer.give()
 
-    def advance(writer: Writer, context: Value) -> None:
-        units = units_of(writer, context)
-        some = writer.compare("ne", writer.read(units, Units, "count"), 0)
-        with writer.when(some):
-            do_one(writer, context, _wanted(writer, context, units))
-        writer.give(writer.resize(some, "i32"))
-
     def begin(writer: Writer, context: Value) -> None:
         units = units_of(writer, context)
-        for name in ("first", "count", "given_up"):
+        for name in ("first", "count", "given_up", "promised"):
             writer.write(units, Units, name, 0)
         owners = writer.field(units, Units, "owners")
         writer.store(constant(vector("i8", TENSOR_COLUMNS), 0), owners, 1)
@@ -214,6 +229,6 @@ def write_queue(module: Module, works: Mapping[Kind, Work]) -> None:
         writer.give(i32(0))
 
     module.function(DO, "void", [*_PARAMETERS, ("i32", "position")], do)
-    for name, build in ((ADVANCE, advance), (BEGIN, begin), (END, end), (SUBMIT, hurry)):
+    for name, build in ((ADVANCE, _advance), (BEGIN, begin), (END, end), (SUBMIT, hurry)):
         module.function(name, "i32", _PARAMETERS, build)
     _pusher(module)

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 
 from ..ptx.model import Instruction
 from .emit import Writer
-from .layout import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BITS
+from .layout import (
+    LOCAL_WINDOW,
+    PARAMETER_WINDOW,
+    RANK_BITS,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+    Context,
+)
 from .lowering import Lowering, take_operands
 from .registers import element_type
-from .values import Value
+from .values import Value, is_vector
 
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+_WINDOWS = {"shared": SHARED_WINDOW, "shared::cluster": SHARED_WINDOW, "local": LOCAL_WINDOW}
 _SAME = ("global", "const")
 """Spaces whose own addresses are the generic ones."""
 
@@ -21,7 +28,7 @@ def lower_address_conversion(lowering: Lowering, instruction: Instruction) -> No
     target, source = take_operands(instruction, 2)
     registers, writer = lowering.registers, lowering.writer
     _, *direction, space, type_ = instruction.opcode
-    space = _of_the_block(space)
+    space = space.removesuffix("::cta")
     if (direction, space, type_) == ([], "param", "u64"):
         value = writer.add(registers.read(source, "i64"), PARAMETER_WINDOW << WINDOW_BITS)
         registers.write(target, value, registers.guard(instruction))
@@ -39,21 +46,21 @@ def lower_space_test(lowering: Lowering, instruction: Instruction) -> None:
     """Write `isspacep`."""
     target, source = take_operands(instruction, 2)
     registers, writer = lowering.registers, lowering.writer
-    space = _of_the_block(instruction.opcode[-1])
+    space = instruction.opcode[-1].removesuffix("::cta")
     if len(instruction.opcode) != 2 or space not in ("global", *_WINDOWS):
         raise lowering.unsupported(instruction)
     address = registers.read(source, "i64")
     inside = {name: _is_in(writer, address, name) for name in _WINDOWS}
-    if space == "global":
+    if space == "shared" and lowering.clustered:
+        rank = writer.resize(writer.read(lowering.context, Context, "rank"), "i64")
+        own = writer.add(rank, SHARED_WINDOW << (WINDOW_BITS - RANK_BITS))
+        part = writer.shift_right(address, RANK_BITS)
+        result = writer.compare("eq", part, writer.splat(own) if is_vector(part.type) else own)
+    elif space == "global":
         result = writer.invert(writer.either(inside["shared"], inside["local"]))
     else:
         result = inside[space]
     registers.write(target, result, registers.guard(instruction))
-
-
-def _of_the_block(space: str) -> str:
-    """A cluster is one block here, so its shared memory is the block's."""
-    return "shared" if space in ("shared::cta", "shared::cluster") else space
 
 
 def each_space(
@@ -65,7 +72,8 @@ def each_space(
         writer: Where to write.
         addresses: Generic addresses of the lanes.
         mask: Lanes that make the access.
-        spaces: Which of `shared` and `local` are told apart; all others are global.
+        spaces: Which of `shared`, or `shared::cluster`, and `local` are told apart; all others
+            are global.
 
     Yields:
         The state space, addresses within it, and the lanes that access it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ..ptx.model import Kernel
 from .cells import CellPool
-from .layout import WINDOW_BITS
-from .schedule import block_order
+from .layout import MOST_RANKS, WINDOW_BITS
+from .schedule import cluster_order
 from .sectors import CELL_BYTES
 from .spans import SECTOR_BITS
 from .values import LANES
@@ -80,6 +82,8 @@ class Options:
     """Units beside the warps do what they are handed over at once, not as late as they may."""
     count_memory: bool = True
     """Count bytes, sectors and bank conflicts."""
+    cluster: tuple[int, int, int] | None = None
+    """Blocks per cluster along x, y and z; `None` is what the kernel says, or one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,8 @@ class Launch:
     shares: tuple[Share, ...]
     """One per thread."""
     parameters: bytearray
+    cluster: tuple[int, int, int]
+    """Blocks per cluster along x, y and z."""
     table: np.ndarray
     mark_base: int
     """The number below the mark of block 0."""
@@ -136,6 +142,29 @@ def resident_blocks(launch: Launch) -> int:
     return max(1, min(most, launch.blocks))
 
 
+def cluster_of(
+    kernel: Kernel, options: Options, grid: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    """Blocks per cluster, as a launch and the kernel agree on them.
+
+    Raises:
+        ValueError: they do not agree, or the grid is no number of clusters.
+    """
+    wanted, fixed = options.cluster, kernel.cluster
+    if wanted is None and fixed is None:
+        if kernel.explicit_cluster:
+            raise ValueError(f"{kernel.name} wants to be launched with a size of clusters")
+        return (1, 1, 1)
+    if wanted is not None and fixed is not None and wanted != fixed:
+        raise ValueError(f"clusters of {wanted} blocks; {kernel.name} was compiled for {fixed}")
+    found = wanted or fixed or (1, 1, 1)
+    if any(length % size for length, size in zip(grid, found, strict=True)):
+        raise ValueError(f"a grid of {grid} blocks is no number of clusters of {found}")
+    if math.prod(found) > MOST_RANKS:
+        raise ValueError(f"clusters of {found} blocks; at most {MOST_RANKS} run together")
+    return found
+
+
 @contextmanager
 def prepared(
     program: Program, plan: Plan, table: np.ndarray, options: Options, threads: int = 1
@@ -150,7 +179,8 @@ def prepared(
         threads: into how many shares the blocks are divided.
     """
     blocks, cells = plan.blocks, plan.cells
-    order = block_order(blocks, options.seed)
+    cluster = cluster_of(program.kernel, options, plan.grid)
+    order = cluster_order(plan.grid, cluster, options.seed)
     released = np.zeros(blocks + 2, np.uint32)
     released[-1] = 1
     counts = [sum(counts) for counts in cells.values()]
@@ -167,6 +197,7 @@ def prepared(
                 for part, arrays in zip(parts, own, strict=True)
             ),
             parameters=plan.parameters,
+            cluster=cluster,
             table=table,
             mark_base=mark_base,
             released=released,

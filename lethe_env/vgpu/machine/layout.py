@@ -22,6 +22,12 @@ PARAMETER_WINDOW = SHARED_WINDOW + 1
 
 WINDOW_BITS = 40
 
+RANK_BITS = 24
+"""Where in an address of shared memory the rank of the block within its cluster begins."""
+
+MOST_RANKS = 16
+"""Blocks of the largest cluster."""
+
 MESSAGES = 1024
 """Messages a thread keeps; later ones are dropped."""
 
@@ -44,7 +50,9 @@ what they are handed over at once, not as late as they may.
 FINDING_KINDS = ("out_of_bounds", "uninitialised_read", "race", "barrier", "asynchronous")
 """Names of `Record.kind`, by number."""
 
-STOPS = ("", "deadlock", "trap", "assert", "unknown_map", "masked")
+STOPS = (
+    "", "deadlock", "trap", "assert", "unknown_map", "masked", "elsewhere", "alone", "ahead"
+)  # fmt: skip
 """Why a launch ended early: names of `Context.stop`, by number."""
 
 
@@ -122,6 +130,25 @@ class Fiber(ctypes.Structure):
         ("bulk_group", c_uint32),
         ("product_group", c_uint32),
         ("fenced", c_uint32),
+        ("cluster_lanes", c_uint32),
+        ("cluster_phase", c_uint32),
+    )
+
+
+class Cluster(ctypes.Structure):
+    """Blocks that run together and see each other's shared memory.
+
+    Its barrier is a word like that of an `mbarrier`, of which only the parity counts.
+    """
+
+    _fields_ = (
+        ("phase", c_uint64),
+        ("arrived", c_uint32),
+        ("warps", c_uint32),
+        ("first", c_uint32),
+        ("spare", c_uint32),
+        ("sizes", c_uint32 * 3),
+        ("explicit", c_uint32),
     )
 
 
@@ -225,4 +252,14 @@ class Context(ctypes.Structure):
         ("units", c_void_p),
         ("active", c_uint32),
         ("fenced", c_uint32),
+        ("rank", c_uint32),
+        ("cluster_size", c_uint32),
+        ("cluster", c_void_p),
+        ("peers", c_void_p),
+        ("ordered_epoch", c_uint32),
+        ("live", c_uint32),
+        ("foreign_from", c_uint64),
+        ("foreign_to", c_uint64),
+        ("foreign_site", c_uint32),
+        ("foreign_rank", c_uint32),
     )

@@ -51,6 +51,8 @@ class Lowering:
     """Shared functions that arithmetic needs, by lanes."""
     polls: bool = False
     """Whether threads may wait for others in loops, so that changes of memory are counted."""
+    clustered: bool = False
+    """Whether the shared memory of other blocks of a cluster can be accessed."""
 
     def site(self, instruction: Instruction) -> Value:
         """A new site for an instruction that may have findings."""

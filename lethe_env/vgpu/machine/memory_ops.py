@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..ptx.model import Address, Instruction, Operand, Symbol, Vector
 from . import whole
 from .access import loader, storer
+from .cluster_access import cluster_loader, cluster_storer
 from .cohort import note_change
 from .generic import each_space
 from .host_access import reader, result_types, writer_of
@@ -38,7 +39,9 @@ _ORDERING = frozenset(("volatile", "weak", "relaxed", "acquire", "release")) | _
 """Satisfied by sequential consistency."""
 
 _ORDERED = frozenset(("volatile", "relaxed", "acquire", "release"))
-_PROXY_FENCES = frozenset((("proxy", "async"), ("proxy", "async", "shared::cta")))
+_PROXY_FENCES = frozenset(
+    (("proxy", "async"), ("proxy", "async", "shared::cta"), ("proxy", "async", "shared::cluster"))
+)
 _PHASE_FENCE = ("mbarrier_init", "release", "cluster")
 _FENCES = frozenset(("sc", "acq_rel", "acquire", "release", "gl")) | _SCOPES
 
@@ -46,7 +49,11 @@ _COUNTS = {"v2": 2, "v4": 4, "v8": 8}
 _MOST_BITS = {"global": 256}
 """Widest access to a state space, in bits per lane; 128 elsewhere."""
 
-_SPACES = frozenset(("global", "shared", "shared::cta", "param", "const", "local"))
+_SPACES = frozenset(
+    ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
+)
+CLUSTER = "shared::cluster"
+"""Shared memory of any block of the cluster, where there may be others."""
 
 
 def lower_load(lowering: Lowering, instruction: Instruction) -> None:
@@ -65,7 +72,7 @@ def lower_load(lowering: Lowering, instruction: Instruction) -> None:
     addresses = address_of(lowering, source, address_width(space))
     if space == "generic":
         results = [writer.variable(constant(type_, 0)) for type_ in types]
-        for part, places, lanes in each_space(writer, addresses, mask, "shared", "local"):
+        for part, places, lanes in each_space(writer, addresses, mask, *_told(lowering)):
             loaded = _load(lowering, instruction, part, places, lanes, types)
             for place, value in zip(results, loaded, strict=True):
                 writer.store(writer.either(writer.load(value.type, place), value), place)
@@ -74,6 +81,16 @@ def lower_load(lowering: Lowering, instruction: Instruction) -> None:
         values = _load(lowering, instruction, space, addresses, mask, types)
     for item, value in zip(targets, values, strict=True):
         _write_loaded(lowering, instruction, item, value)
+
+
+def _told(lowering: Lowering) -> tuple[str, str]:
+    """The spaces that generic addresses of a load or a store are told apart by."""
+    return shared_space(lowering), "local"
+
+
+def shared_space(lowering: Lowering) -> str:
+    """The space of a generic address of shared memory."""
+    return CLUSTER if lowering.clustered else "shared"
 
 
 def _load(
@@ -94,7 +111,11 @@ def _load(
         result = writer.call(struct_type(types), name, places, mask, *zeros)
         return writer.unpack(result, types)
     arguments = arguments_at(lowering, instruction, space, addresses, mask)
-    if _ORDERED.isdisjoint(instruction.opcode):
+    ordered = not _ORDERED.isdisjoint(instruction.opcode)
+    if space == CLUSTER:
+        name = cluster_loader(lowering.module, width, count, ordered)
+        result = writer.call(struct_type(types), name, *arguments, *zeros)
+    elif not ordered:
         name = whole.loader(lowering.module, width, count, space == "shared")
         addresses, mask, *rest = arguments
         result = writer.call(struct_type(types), name, addresses, writer.bits(mask), *rest)
@@ -112,13 +133,13 @@ def lower_store(lowering: Lowering, instruction: Instruction) -> None:
         raise lowering.unsupported(instruction, "its operands")
     registers, writer = lowering.registers, lowering.writer
     mask = registers.active(instruction)
-    if lowering.polls and space in ("global", "generic"):
+    if lowering.polls and space in ("global", "generic", CLUSTER):
         note_change(writer, lowering.context, mask)
     items = _items(lowering, instruction, source, count)
     values = [registers.read(item, f"i{width}", lanes=True) for item in items]
     addresses = address_of(lowering, target, address_width(space))
     if space == "generic":
-        for part, places, lanes in each_space(writer, addresses, mask, "shared", "local"):
+        for part, places, lanes in each_space(writer, addresses, mask, *_told(lowering)):
             _store(lowering, instruction, part, places, lanes, values)
     elif space == "const":
         raise lowering.unsupported(instruction)
@@ -142,7 +163,10 @@ def _store(
         writer.call("void", name, local_addresses(lowering, addresses), mask, *values)
         return
     arguments = arguments_at(lowering, instruction, space, addresses, mask)
-    if _ORDERED.isdisjoint(instruction.opcode):
+    ordered = not _ORDERED.isdisjoint(instruction.opcode)
+    if space == CLUSTER:
+        name = cluster_storer(lowering.module, width, count, ordered)
+    elif not ordered:
         name = whole.storer(lowering.module, width, count, space == "shared")
         addresses, mask, *rest = arguments
         arguments = [addresses, writer.bits(mask), *rest]
@@ -157,7 +181,8 @@ def decode(lowering: Lowering, instruction: Instruction) -> tuple[str, int, int]
     space, count = "", 1
     for modifier in modifiers:
         if modifier in _SPACES and not space:
-            space = modifier.split("::")[0]
+            kept = modifier == CLUSTER and lowering.clustered
+            space = modifier if kept else modifier.split("::")[0]
         elif modifier in _COUNTS:
             count = _COUNTS[modifier]
         elif modifier not in _PERFORMANCE_ONLY | _ORDERING:
@@ -179,7 +204,7 @@ def address_of(lowering: Lowering, source: Address, element: str) -> Value:
 
 def address_width(space: str) -> str:
     """The integer type of addresses within a state space."""
-    return "i32" if space == "shared" else "i64"
+    return "i32" if space in ("shared", CLUSTER) else "i64"
 
 
 def access_arguments(
@@ -196,7 +221,7 @@ def arguments_at(
     """`access_arguments` for addresses that are known already."""
     writer, context = lowering.writer, lowering.context
     site = lowering.site(instruction)
-    if space == "shared":
+    if space in ("shared", CLUSTER):
         addresses = writer.resize(addresses, "i64")
         window = writer.field(context, Context, "shared_window")
     else:

@@ -7,12 +7,15 @@ import re
 import struct
 from collections.abc import Sequence
 
+from .cluster_barriers import TWICE, UNARRIVED
+from .cluster_memory import ENDED_BIT, FOREIGN, FOREIGN_RANK_BIT, HOME_BIT, SEVERAL
 from .counts import summarise
 from .deadlock import deadlocks
 from .layout import (
     ASSERT,
     FINDING_KINDS,
     MESSAGES,
+    MOST_RANKS,
     STOPS,
     VARIABLES_WINDOW,
     WINDOW_BITS,
@@ -24,6 +27,10 @@ from .shadow import UNIT_WARP, WARP_BITS
 from .units import MISUSES, Misuse
 from .worker import Launch, Worker
 
+_CLUSTER_FAULTS = {
+    TWICE: "threads arrive that have arrived already and not waited",
+    UNARRIVED: "threads wait that have not arrived",
+}
 _PLACEHOLDER = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|j|z|t)?([diouxXeEfFgGaAcsp%])")
 
 
@@ -65,22 +72,45 @@ def _detail(launch: Launch, kind: str, record: Record) -> str:
     block = f"in block {launch.block_name(record.block)}"
     if kind == "asynchronous":
         return f"{MISUSES[Misuse(record.other)]}, {block}"
+    if kind == "out_of_bounds" and not record.other:
+        return f"the cluster has no such block, {block}"
     if kind == "out_of_bounds":
         return f"{record.other} bytes per lane lie outside the allocation, {block}"
     if kind == "uninitialised_read":
         shared = opcode[0] == "ldmatrix" or (opcode[0] != "cp" and "shared" in opcode)
         pending = ", or an asynchronous copy to it was not waited for" if shared else ""
         return f"nobody has written what is read{pending}, {block}"
+    if opcode[:2] == ("barrier", "cluster") and record.other:
+        return f"{_CLUSTER_FAULTS[record.other]}, {block}"
     if opcode[0] in ("bar", "barrier"):
         return f"a part of a warp does not reach the barrier, {block}"
     other = record.other
+    if kind == "barrier" and other >> ENDED_BIT:
+        rank = other & (MOST_RANKS - 1)
+        return f"{_block(rank)} may have ended before this access to its shared memory, {block}"
+    if kind == "barrier" and (other & FOREIGN or other >> HOME_BIT):
+        rank = (other >> HOME_BIT) - 1
+        if other & FOREIGN:
+            rank = other >> FOREIGN_RANK_BIT & (MOST_RANKS - 1)
+        who = f"{_warps(other)} of {_block(rank)}"
+        if other & SEVERAL == SEVERAL:
+            who = "several blocks of the cluster"
+        return f"{who} accessed the same shared memory, and nothing orders the two, {block}"
     if kind == "barrier":
-        warp = other & ((1 << WARP_BITS) - 1)
-        names = {UNIT_WARP: "a copy of a tile", (1 << WARP_BITS) - 1: "several other warps"}
-        who = names.get(warp, f"warp {warp - 1}")
-        return f"{who} accessed the same shared memory since the last barrier, {block}"
+        return f"{_warps(other)} accessed the same shared memory since the last barrier, {block}"
     who = "several blocks" if other > launch.blocks else f"block {launch.block_name(other - 1)}"
     return f"{who} accessed the same memory, and nothing orders them; found {block}"
+
+
+def _warps(mark: int) -> str:
+    """Who left a mark in shared memory."""
+    warp = mark & ((1 << WARP_BITS) - 1)
+    names = {UNIT_WARP: "a copy of a tile", (1 << WARP_BITS) - 1: "several other warps"}
+    return names.get(warp, f"warp {warp - 1}")
+
+
+def _block(rank: int) -> str:
+    return f"the block of rank {rank} in the cluster"
 
 
 def _messages(worker: Worker) -> Sequence[Message]:

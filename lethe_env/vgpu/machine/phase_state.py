@@ -9,7 +9,9 @@ from .values import Value
 COUNT_BITS = 20
 MADE_BIT = 2 * COUNT_BITS
 PARITY_BIT = MADE_BIT + 1
-BYTES_BIT = PARITY_BIT + 1
+REMOTE_BIT = PARITY_BIT + 1
+"""Whether another block of the cluster has arrived in this phase."""
+BYTES_BIT = REMOTE_BIT + 1
 
 
 def is_pending(writer: Writer, word: Value, parity: Value) -> Value:

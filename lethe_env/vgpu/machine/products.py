@@ -24,6 +24,11 @@ class Tile:
         """Room for so many elements."""
         return Tile(*(writer.slot(f"[{rows * depth} x i32]", 64) for _ in range(2)))
 
+    def at(self, writer: Writer, position: Value) -> Tile:
+        """The same from a position on."""
+        places = (self.values, self.exponents)
+        return Tile(*(writer.item(place, "i32", position) for place in places))
+
     def find_exponents(self, writer: Writer, source: str, count: Value) -> Value:
         """Fill in the exponents; whether f32 is too narrow for some element, `i1`."""
         if FACTORS[source].integer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import struct
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,17 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..ptx.clusters import uses_clusters
 from ..ptx.flow import analyse
 from ..ptx.model import Kernel, UnsupportedError
 from ..ptx.parser import parse
 from ..ptx.polling import polling
 from ..tracking.kernel import tracking_kernel
-from . import cohort, shared_code, tensor_code
+from . import clusters, cohort, shared_code, tensor_code
 from .counts import tally
 from .granules import granule_bits
 from .independence import meets_only_in_memory, writes_blindly
-from .launch import Argument, Memory, Options, prepared, resident_blocks
-from .layout import Context
+from .launch import Argument, Launch, Memory, Options, prepared, resident_blocks
+from .layout import Cluster, Context
 from .lowering import variable_layout
 from .native import Effort, NativeCode, compile_object
 from .outcome import merge
@@ -113,12 +115,17 @@ class Program:
         """Whether warps need stacks of their own."""
         self.has_barriers = self.uses_fibers or any(i.opcode[0] in _BARRIERS for i in kernel.body)
         """Whether its blocks begin with barriers that nobody has reached."""
+        self.clustered = uses_clusters(kernel)
+        """Whether blocks run in clusters, which may be of one block."""
         self.copies = any(i.opcode[:2] == ("cp", "async") for i in kernel.body)
         """Whether warps copy to shared memory asynchronously."""
         self.calls = any(i.opcode[0] == "call" for i in kernel.body)
         """Whether lanes can leave messages."""
         self._separable = (
-            not self.polling.loops and self._is_watched() and meets_only_in_memory(kernel)
+            not self.polling.loops
+            and not self.clustered
+            and self._is_watched()
+            and meets_only_in_memory(kernel)
         )
         """Whether blocks may run on several threads; false once they have met."""
         self.writes_blindly = writes_blindly(kernel)
@@ -134,9 +141,10 @@ class Program:
         if tensor_code.serves(kernel):
             tensor_code.ensure_linked()
         self._code = NativeCode(native[start:])
-        if self.polling.loops:
+        if self.clustered or self.polling.loops:
             prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
-            self._entry = prototype(self._code.address(cohort.ENTRY))
+            name = clusters.ENTRY if self.clustered else cohort.ENTRY
+            self._entry = prototype(self._code.address(name))
         else:
             prototype = ctypes.CFUNCTYPE(None, ctypes.POINTER(Context))
             self._entry = prototype(self._code.address(ENTRY))
@@ -205,9 +213,13 @@ class Program:
                 return report
             self._separable = False
         with prepared(self, plan, table, options) as launch:
-            contexts = resident_blocks(launch) if self.polling.across_blocks else 1
+            size = math.prod(launch.cluster) if self.clustered else 1
+            together = resident_blocks(launch) // size if self.polling.across_blocks else 1
+            contexts = size * max(1, together)
             workers = [Worker.of(launch, launch.shares[0]) for _ in range(contexts)]
-            if self.polling.loops:
+            if self.clustered:
+                self._work_in_clusters(launch, workers)
+            elif self.polling.loops:
                 self._work_together(workers)
             else:
                 self.work(workers[0])
@@ -229,6 +241,25 @@ class Program:
         contexts = [ctypes.addressof(worker.context) for worker in workers]
         pointers = (ctypes.c_void_p * len(contexts))(*contexts)
         self._entry(pointers, len(contexts), cohort.patience(cohort.barriers_of(self.kernel)))
+
+    def _work_in_clusters(self, launch: Launch, workers: Sequence[Worker]) -> None:
+        size = math.prod(launch.cluster)
+        first = []
+        explicit = launch.options.cluster is not None or self.kernel.cluster is not None
+        for start in range(0, len(workers), size):
+            members = workers[start : start + size]
+            cluster = Cluster(
+                sizes=launch.cluster, explicit=explicit, first=(launch.options.seed or 0) % size
+            )
+            addresses = [ctypes.addressof(member.context) for member in members]
+            peers = (ctypes.c_void_p * size)(*addresses)
+            for rank, member in enumerate(members):
+                member.join(cluster, peers, rank)
+            first.append(addresses[0])
+        limit = clusters.ENDLESS_PATIENCE
+        if self.polling.loops:
+            limit = cohort.patience(cohort.barriers_of(self.kernel))
+        self._entry((ctypes.c_void_p * len(first))(*first), len(first), limit)
 
     def work(self, worker: Worker) -> None:
         """Run the blocks of a worker's share in the calling thread."""

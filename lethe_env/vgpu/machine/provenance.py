@@ -11,7 +11,7 @@ from ..ptx.model import Address, Instruction, Kernel, Symbol
 from .registers import registers_of
 
 _WRITING = frozenset(("st", "atom", "red"))
-_ELSEWHERE = frozenset(("shared", "shared::cta", "local", "param"))
+_ELSEWHERE = frozenset(("shared", "shared::cta", "shared::cluster", "local", "param"))
 """State spaces that are not global memory; a generic address may lead there."""
 
 _LOADING = frozenset(("ld", "ldu", "atom", "ldmatrix", "call"))

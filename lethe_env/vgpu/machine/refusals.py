@@ -10,6 +10,9 @@ from .values import Value
 
 REFUSALS: Mapping[str, str] = {
     "unknown_map": "a tensor map: its kind or element type",
+    "ahead": "a second allocation for two blocks before the other one has made its first",
+    "alone": "an instruction of two blocks in a block that has no other",
+    "elsewhere": "a copy whose mbarrier lies in another block than what it writes",
     "masked": "a tensor-core product that leaves out lanes",
 }
 """In words, by names of `layout.STOPS`."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
+from collections.abc import Mapping
 
+from ..ptx.clusters import uses_clusters
 from ..ptx.dataflow import CARRY, destinations, sources
 from ..ptx.flow import Flow
 from ..ptx.model import (
@@ -26,7 +28,7 @@ from ..ptx.model import (
     Vector,
 )
 from .emit import Writer
-from .layout import Context, Fiber
+from .layout import Cluster, Context, Fiber
 from .values import LANES, Value, constant, constants, element_of, is_vector, like, vector
 
 SINK = "_"
@@ -77,6 +79,10 @@ class Registers:
         """Lanes that execute the current block, `<32 x i1>`; `None` is all of them."""
         self.symbols: dict[str, int] = {}
         """Addresses of variables."""
+        self.shared_symbols: frozenset[str] = frozenset()
+        """Variables whose addresses begin at the block's own part of its cluster's memory."""
+        self.shared_base: Value | None = None
+        """Where that part begins, `i32`; `None` is at zero."""
 
     def is_uniform(self, operand: Operand) -> bool:
         """Whether all lanes see one value."""
@@ -93,7 +99,8 @@ class Registers:
         writer = self._writer
         if isinstance(operand, (Immediate, FloatImmediate, Symbol)):
             type_ = vector(element) if lanes else element
-            return constant(type_, self._constant(operand, element))
+            value = constant(type_, self._constant(operand, element))
+            return self._in_cluster(operand, value)
         if isinstance(operand, Negated):
             return writer.invert(self.read(operand.register, element, lanes))
         if not isinstance(operand, Register):
@@ -186,6 +193,15 @@ class Registers:
             raise UnsupportedError(f"the address of {operand.name}")
         return self.symbols[operand.name]
 
+    def _in_cluster(self, operand: Operand, value: Value) -> Value:
+        """An address of the block's own shared memory as the cluster sees it."""
+        base = self.shared_base
+        if base is None or getattr(operand, "name", None) not in self.shared_symbols:
+            return value
+        base = self._writer.resize(base, element_of(value.type))
+        base = self._writer.splat(base) if is_vector(value.type) else base
+        return self._writer.add(value, base)
+
     def _load(self, name: str) -> Value:
         if name not in self._types:
             return self._special(name)
@@ -258,8 +274,6 @@ def _special_registers(
         "%warpid": warp,
         "%nwarpid": constant("i32", -(-kernel.threads // LANES)),
         "%smid": zero,
-        "%cluster_ctarank": zero,
-        "%cluster_nctarank": one,
         "%lanemask_eq": constants("i32", [1 << lane for lane in range(LANES)]),
         "%lanemask_lt": constants("i32", [(1 << lane) - 1 for lane in range(LANES)]),
         "%lanemask_le": constants("i32", [(2 << lane) - 1 for lane in range(LANES)]),
@@ -269,9 +283,34 @@ def _special_registers(
     for axis in "xyz":
         specials[f"%ctaid.{axis}"] = writer.read(context, Context, f"block_{axis}")
         specials[f"%nctaid.{axis}"] = writer.read(context, Context, f"grid_{axis}")
-        # Clusters are refused, so every block is one of its own.
-        specials[f"%clusterid.{axis}"] = specials[f"%ctaid.{axis}"]
-        specials[f"%nclusterid.{axis}"] = specials[f"%nctaid.{axis}"]
-        specials[f"%cluster_ctaid.{axis}"] = zero
-        specials[f"%cluster_nctaid.{axis}"] = one
-    return specials
+    return specials | _cluster_registers(writer, context, specials, uses_clusters(kernel))
+
+
+def _cluster_registers(
+    writer: Writer, context: Value, specials: Mapping[str, Value], clustered: bool
+) -> dict[str, Value]:
+    """Special registers that tell of clusters; elsewhere every block is one of its own."""
+    zero, one = constant("i32", 0), constant("i32", 1)
+    found = {"%cluster_ctarank": zero, "%cluster_nctarank": one}
+    sizes = [one] * 3
+    if clustered:
+        cluster = writer.read(context, Context, "cluster")
+        start = writer.field(cluster, Cluster, "sizes")
+        sizes = [writer.load("i32", writer.item(start, "i32", k)) for k in range(3)]
+        explicit = writer.read(cluster, Cluster, "explicit")
+        found = {
+            "%cluster_ctarank": writer.read(context, Context, "rank"),
+            "%cluster_nctarank": writer.read(context, Context, "cluster_size"),
+            "%is_explicit_cluster": writer.compare("ne", explicit, 0),
+        }
+    for axis, size in zip("xyz", sizes, strict=True):
+        block, grid = specials[f"%ctaid.{axis}"], specials[f"%nctaid.{axis}"]
+        found[f"%cluster_nctaid.{axis}"] = size
+        parts = (("clusterid", "udiv", block), ("nclusterid", "udiv", grid),
+                 ("cluster_ctaid", "urem", block))  # fmt: skip
+        for name, operation, whole in parts:
+            value = writer.binary(operation, whole, size) if clustered else whole
+            found[f"%{name}.{axis}"] = value
+        if not clustered:
+            found[f"%cluster_ctaid.{axis}"] = zero
+    return found

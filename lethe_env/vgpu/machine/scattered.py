@@ -13,7 +13,7 @@ from . import lanes
 from .emit import Module, Writer
 from .host_access import LINE_BYTES, join, prefetch, reader, split, writer_of
 from .layout import Context, Site
-from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_span
+from .sectors import CELL_BYTES, LOW_MARK, Marks, joined, spread_lanes, touch_span
 from .shadow import ATOMIC, Touch, global_marks, shared_marks
 from .spans import is_shared
 from .values import LANES, Value, constant, constants, count_of, i32, i64, vector
@@ -245,7 +245,8 @@ def _judge(writer: Writer, cells: Value, marks: Marks, touch: Touch) -> tuple[Va
     touched = writer.invert(readers)
     if touch is Touch.READ:
         watched, touched = writer.both(foreign, touched), readers
-    new = writer.select(touched, writer.select(foreign, several, own), old)
+    left = writer.select(foreign, joined(writer, mark, several), own)
+    new = writer.select(touched, left, old)
     return writer.any(watched), writer.cast("bitcast", new, cells.type)
 
 
@@ -312,7 +313,7 @@ def _judge_atomic(
     bad = writer.either(writer.both(foreign, writer.invert(atomic)), foreign_read)
     plain = writer.compare("eq", wrote, marks.own)
     kept = writer.select(plain, marks.own, writer.either(marks.own, ATOMIC))
-    new = writer.select(foreign, writer.either(marks.several, ATOMIC), kept)
+    new = writer.select(foreign, writer.either(joined(writer, low, marks.several), ATOMIC), kept)
     return bad, writer.both(foreign, atomic), writer.select(bad, wrote, new)
 
 

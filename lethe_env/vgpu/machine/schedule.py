@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -41,6 +42,34 @@ def block_order(blocks: int, seed: int | None) -> np.ndarray:
     chosen = _kept_choices(count, seed // _SEEDS)[seed % _SEEDS] if few else _choice(count, seed)
     order = (_kept_runs if few else _runs)(count, length).take(chosen, axis=0).ravel()
     return order if count * length == blocks else order[order < blocks]
+
+
+def cluster_order(
+    grid: tuple[int, int, int], cluster: tuple[int, int, int], seed: int | None
+) -> np.ndarray:
+    """Linear indices of all blocks in the order they begin, uint32 `[blocks]`.
+
+    The blocks of a cluster stand together, by rank; clusters go as blocks of their own would.
+
+    Args:
+        grid: Blocks along x, y and z.
+        cluster: Of them, blocks of a cluster.
+        seed: see `block_order`.
+    """
+    if cluster == (1, 1, 1):
+        return block_order(math.prod(grid), seed)
+    counts = [length // size for length, size in zip(grid, cluster, strict=True)]
+    first = block_order(math.prod(counts), seed).astype(np.int64)
+    corners = [first % counts[0], first // counts[0] % counts[1],
+               first // (counts[0] * counts[1])]  # fmt: skip
+    ranks = np.arange(math.prod(cluster))
+    inside = [ranks % cluster[0], ranks // cluster[0] % cluster[1],
+              ranks // (cluster[0] * cluster[1])]  # fmt: skip
+    x, y, z = (
+        corner[:, None] * size + within
+        for corner, size, within in zip(corners, cluster, inside, strict=True)
+    )
+    return (x + grid[0] * (y + grid[1] * z)).ravel().astype(np.uint32)
 
 
 def _runs(count: int, length: int) -> np.ndarray:

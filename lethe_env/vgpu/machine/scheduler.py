@@ -19,7 +19,8 @@ ENTRY = "run_blocks"
 POISON = 0xFF
 """Byte that shared memory holds before anyone writes it."""
 
-_EPOCH_LIMIT = 1 << 24
+_EPOCH_LIMIT = 1 << 23
+"""A quarter of what fits into a mark: a block begins epochs, too, and one bit is for clusters."""
 
 _DEFAULT_MXCSR = 0x1F80
 
@@ -70,9 +71,15 @@ def take_block(module: Module) -> str:
     return module.function("block.take", "i32", [("ptr", "context")], build)
 
 
-def begin_next(module: Module, units: UnitCalls | None) -> str:
-    """The function `i32 begin(context)`: take a block and make its fibers; 0 where none is left."""
-    body = _fiber_body(module)
+def begin_next(module: Module, units: UnitCalls | None, leave: str | None = None) -> str:
+    """The function `i32 begin(context)`: take a block and make its fibers; 0 where none is left.
+
+    Args:
+        module: Where to write it.
+        units: See `write_entry`.
+        leave: The function `leave(context, fiber)` that a warp calls as its last.
+    """
+    body = _fiber_body(module, leave)
 
     def build(writer: Writer, context: Value) -> None:
         more = writer.call("i32", take_block(module), context)
@@ -177,7 +184,8 @@ def _fill(writer: Writer, address: Value, byte: int, size: Value) -> None:
                 constant("i1", 0))  # fmt: skip
 
 
-def _fiber_at(writer: Writer, context: Value, warp: Value) -> Value:
+def fiber_at(writer: Writer, context: Value, warp: Value) -> Value:
+    """The `Fiber` of a warp."""
     fibers = writer.read(context, Context, "fibers")
     return writer.item(fibers, _bytes(Fiber), writer.resize(warp, "i64"))
 
@@ -207,7 +215,7 @@ def _sequential_block(module: Module) -> str:
 
     def build(writer: Writer, context: Value) -> None:
         with writer.repeat(writer.read(context, Context, "warps")) as warp:
-            fiber = _fiber_at(writer, context, warp)
+            fiber = fiber_at(writer, context, warp)
             _reset_fiber(writer, context, fiber, warp)
             writer.write(context, Context, "current", fiber)
             going = writer.compare("eq", writer.read(context, Context, "stop"), 0)
@@ -275,7 +283,7 @@ def _fiber_block(module: Module, units: UnitCalls | None) -> str:
 
 def _make_fibers(writer: Writer, context: Value, body: str) -> None:
     with writer.repeat(writer.read(context, Context, "warps")) as warp:
-        fiber = _fiber_at(writer, context, warp)
+        fiber = fiber_at(writer, context, warp)
         _reset_fiber(writer, context, fiber, warp)
         tops = writer.read(context, Context, "stack_tops")
         top = writer.load("ptr", writer.item(tops, "ptr", writer.resize(warp, "i64")))
@@ -288,7 +296,7 @@ def run_round(module: Module) -> str:
     def build(writer: Writer, context: Value) -> None:
         live, moved = writer.variable(i32(0)), writer.variable(i32(0))
         with writer.repeat(writer.read(context, Context, "warps")) as warp:
-            _resume(writer, context, _fiber_at(writer, context, warp), live, moved)
+            _resume(writer, context, fiber_at(writer, context, warp), live, moved)
         stopped = writer.compare("ne", writer.read(context, Context, "stop"), 0)
         none = writer.compare("eq", writer.load("i32", live), 0)
         still = writer.compare("eq", writer.load("i32", moved), 0)
@@ -321,10 +329,12 @@ def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Va
             writer.call("void", switch(writer.module), slot, stack)
 
 
-def _fiber_body(module: Module) -> str:
+def _fiber_body(module: Module, leave: str | None = None) -> str:
     def build(writer: Writer, fiber: Value) -> None:
         context = writer.read(fiber, Fiber, "context")
         writer.call("void", "warp", context, fiber)
+        if leave is not None:
+            writer.call("void", leave, context, fiber)
         writer.write(fiber, Fiber, "done", 1)
         again = writer.name("again")
         writer.jump(again)

@@ -14,7 +14,7 @@ from .emit import Module, Writer
 from .host_access import prefetch, reader
 from .layout import Context, Site
 from .spans import SECTOR_BITS, Span
-from .values import LANES, Value, constant, constants, i32, i64, vector
+from .values import LANES, Value, constant, constants, count_of, i32, i64, vector
 from .windows import Access
 
 CELL_BYTES = 8
@@ -40,6 +40,15 @@ class Marks(NamedTuple):
     several: Value
     oldest: Value
     """Marks below this one are of earlier launches or epochs."""
+
+
+def joined(writer: Writer, mark: Value, several: Value) -> Value:
+    """What a cell says once another than whoever left a mark has touched it, as a vector.
+
+    The marks that other blocks of a cluster leave (see `cluster_memory`) are above all, and stay.
+    """
+    name = f"llvm.umax.v{count_of(mark.type)}i32"
+    return writer.call(mark.type, name, mark, several)
 
 
 def touch_span(
@@ -118,7 +127,7 @@ def mark_cells(module: Module) -> str:
             bad = writer.any(writer.both(wrong, mask))
             writer.store(writer.either(writer.load("i1", found), bad), found)
             with writer.when(writer.invert(bad)):
-                new = writer.select(foreign, several, own)
+                new = writer.select(foreign, joined(writer, mark, several), own)
                 writer.masked_store(new, place, writer.both(touched, mask), 4)
         writer.give(writer.invert(writer.load("i1", found)))
 
@@ -158,7 +167,7 @@ def judged(
         readers = constants("i1", is_reader)
         wrong = writer.either(wrong, writer.both(spread_out, readers))
     touched = constants("i1", [int(reader == reads) for reader in is_reader])
-    mine = writer.select(foreign, several, own) if reads else own
+    mine = writer.select(foreign, joined(writer, mark, several), own) if reads else own
     return writer.select(touched, mine, old), writer.invert(writer.any(wrong))
 
 

@@ -20,7 +20,15 @@ from . import definedness
 from .emit import Module, Writer
 from .host_access import reader, result_types, writer_of
 from .layout import Context, Fiber, Site
-from .sectors import CELL_BYTES, LOW_MARK, Marks, spread_lanes, touch_shared_span, touch_span
+from .sectors import (
+    CELL_BYTES,
+    LOW_MARK,
+    Marks,
+    joined,
+    spread_lanes,
+    touch_shared_span,
+    touch_span,
+)
 from .spans import Span, is_shared
 from .values import LANES, Value, constant, constants, i32, i64, struct_type, vector
 from .windows import BARRIER, RACE, Access, host_addresses, report
@@ -186,7 +194,7 @@ def _sweep(writer: Writer, start: Value, cells: Value, how: Value, marks: Marks)
         foreign = writer.both(recent, writer.compare("ne", mark, own))
         bad = writer.any(writer.both(foreign, watched))
         writer.store(writer.either(writer.load("i1", found), bad), found)
-        new = writer.select(foreign, several, own)
+        new = writer.select(foreign, joined(writer, mark, several), own)
         keep = writer.select(bad, i64(0), i64(-1))
         lanes = writer.both(touched, writer.mask(keep))
         writer.store(writer.select(lanes, new, old), place, CELL_BYTES)
@@ -312,7 +320,8 @@ def _visit(
     by_write = writer.both(by_write, _unordered(writer, access, shared, wrote))
     by_read = writer.both(foreign_read, writer.invert(reads_only))
     by_read = writer.both(by_read, _unordered(writer, access, shared, looked))
-    new_read = writer.select(foreign_read, writer.splat(several), writer.splat(own))
+    seen = joined(writer, looked, writer.splat(several))
+    new_read = writer.select(foreign_read, seen, writer.splat(own))
     new_read = writer.select(is_read, new_read, looked)
     new_write = _new_write(writer, wrote, own, several, foreign_write, was_atomic, is_write)
     new_write = writer.select(reads_only, wrote, new_write)
@@ -346,9 +355,10 @@ def _new_write(
 ) -> Value:
     """The writer's mark; a block's own plain write outlives its atomic ones."""
     mine = writer.splat(own)
+    others = joined(writer, writer.both(wrote, LOW_MARK), writer.splat(several))
     atomic = writer.select(
         writer.both(foreign, was_atomic),
-        writer.splat(writer.either(several, ATOMIC)),
+        writer.either(others, ATOMIC),
         writer.either(mine, ATOMIC),
     )
     kept = writer.select(writer.compare("eq", wrote, mine), mine, atomic)

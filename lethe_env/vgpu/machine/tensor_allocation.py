@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ptx.model import Address, Instruction
 from .access import storer
+from .cluster_memory import mate_of
 from .emit import Module, Writer
+from .instruction_descriptors import PAIR
 from .leading_lane import at_lane, one_lane
 from .lowering import Lowering, take_operands
 from .memory_ops import access_arguments
+from .refusals import refuse
 from .tensor_memory import BLOCKS, FREE, check_idle, constant_lane, misused
 from .units import TENSOR_COLUMNS, TENSOR_LANES, Misuse, Units, units_of
 from .values import Value, constant, declared, i32, i64, vector
@@ -26,7 +31,8 @@ def lower_alloc(lowering: Lowering, instruction: Instruction) -> None:
     with one_lane(lowering, instruction) as lane:
         wanted = at_lane(lowering, count, "i32", lane)
         site = lowering.site(instruction)
-        found = writer.call("i32", _allocator(lowering.module), lowering.context, wanted, site)
+        name = (_pair_allocator if PAIR in instruction.opcode else _allocator)(lowering.module)
+        found = writer.call("i32", name, lowering.context, wanted, site)
         first = writer.both(active, constant_lane(0))
         arguments = access_arguments(lowering, instruction, "shared", place, first)
         name = storer(lowering.module, 32, 1)
@@ -55,27 +61,70 @@ def _allocator(module: Module) -> str:
 
     def build(writer: Writer, context: Value, count: Value, site: Value) -> None:
         units = units_of(writer, context)
-        given_up = writer.compare("ne", writer.read(units, Units, "given_up"), 0)
-        with writer.when(given_up):
-            misused(writer, context, i32(0), Misuse.GIVEN_UP, site)
-        wide = writer.resize(count, "i64")
-        first = _first_free(writer, units, wide)
-        missing = writer.compare("eq", first, TENSOR_COLUMNS)
-        with writer.when(missing):
-            misused(writer, context, i32(0), Misuse.NO_ROOM, site)
-        with writer.when(writer.invert(missing)):
-            owner = writer.resize(writer.add(writer.binary("udiv", first, i64(_LEAST)), 1), "i8")
-            with writer.repeat(wide) as position:
-                _take(writer, units, writer.add(first, position), owner, site)
-        writer.give(writer.resize(writer.both(first, TENSOR_COLUMNS - 1), "i32"))
+        first = _checked_first(writer, context, (units,), count, site)
+        writer.give(first)
 
     parameters = declared("ptr context, i32 count, i32 site")
     return module.function("tensor_memory.allocate", "i32", parameters, build)
 
 
-def _first_free(writer: Writer, units: Value, count: Value) -> Value:
+def _pair_allocator(module: Module) -> str:
+    """`i32 allocate(context, count, site)`: columns of both blocks of a pair, for the first.
+
+    The second gets what the first has taken for it.
+    """
+
+    def build(writer: Writer, context: Value, count: Value, site: Value) -> None:
+        units = units_of(writer, context)
+        exists, mate = mate_of(writer, context)
+        with writer.when(writer.invert(exists)):
+            refuse(writer, context, "alone")
+        promised = writer.read(units, Units, "promised")
+        with writer.when(writer.compare("ne", promised, 0)):
+            with writer.when(writer.compare("ne", promised, count)):
+                misused(writer, context, i32(0), Misuse.NOT_ALIKE, site)
+            writer.write(units, Units, "promised", 0)
+            writer.give(writer.read(units, Units, "promised_first"))
+            writer.label(writer.name("given"))
+        others = units_of(writer, mate)
+        with writer.when(writer.compare("ne", writer.read(others, Units, "promised"), 0)):
+            refuse(writer, context, "ahead")
+        first = _checked_first(writer, context, (units, others), count, site)
+        for name, value in (
+            ("promised", count),
+            ("promised_first", first),
+            ("promised_site", site),
+        ):
+            writer.write(others, Units, name, value)
+        writer.give(first)
+
+    parameters = declared("ptr context, i32 count, i32 site")
+    return module.function("tensor_memory.allocate_pair", "i32", parameters, build)
+
+
+def _checked_first(
+    writer: Writer, context: Value, all_units: Sequence[Value], count: Value, site: Value
+) -> Value:
+    """Take columns that are free in the tensor memory of all blocks given, `i32`."""
+    given_up = writer.compare("ne", writer.read(all_units[0], Units, "given_up"), 0)
+    with writer.when(given_up):
+        misused(writer, context, i32(0), Misuse.GIVEN_UP, site)
+    wide = writer.resize(count, "i64")
+    first = _first_free(writer, all_units, wide)
+    missing = writer.compare("eq", first, TENSOR_COLUMNS)
+    with writer.when(missing):
+        misused(writer, context, i32(0), Misuse.NO_ROOM, site)
+    with writer.when(writer.invert(missing)):
+        owner = writer.resize(writer.add(writer.binary("udiv", first, i64(_LEAST)), 1), "i8")
+        with writer.repeat(wide) as position:
+            for units in all_units:
+                _take(writer, units, writer.add(first, position), owner, site)
+    return writer.resize(writer.both(first, TENSOR_COLUMNS - 1), "i32")
+
+
+def _first_free(writer: Writer, all_units: Sequence[Value], count: Value) -> Value:
     """Where so many columns are free, or one more than there are."""
-    owners = writer.field(units, Units, "owners")
+    tables = [writer.field(units, Units, "owners") for units in all_units]
     found = writer.variable(i64(TENSOR_COLUMNS))
     power = writer.compare("eq", writer.both(count, writer.sub(count, 1)), 0)
     legal = writer.both(power, writer.compare("uge", count, _LEAST))
@@ -83,8 +132,9 @@ def _first_free(writer: Writer, units: Value, count: Value) -> Value:
         first = writer.mul(k, count)
         taken = writer.variable(constant("i8", FREE))
         with writer.repeat(count) as column:
-            owner = writer.load("i8", writer.at(owners, writer.add(first, column)))
-            writer.store(writer.either(writer.load("i8", taken), owner), taken)
+            for owners in tables:
+                owner = writer.load("i8", writer.at(owners, writer.add(first, column)))
+                writer.store(writer.either(writer.load("i8", taken), owner), taken)
         free = writer.compare("eq", writer.load("i8", taken), FREE)
         fresh = writer.compare("eq", writer.load("i64", found), TENSOR_COLUMNS)
         with writer.when(writer.both(free, fresh)):
@@ -148,8 +198,14 @@ def _quitter(module: Module) -> str:
 
 
 def report_kept(writer: Writer, context: Value) -> None:
-    """Report columns that the block has not released, where they were allocated."""
+    """Report columns that the block has not released, where they were allocated.
+
+    So are those that another block has allocated for a pair, and this one has not.
+    """
     units = units_of(writer, context)
+    with writer.when(writer.compare("ne", writer.read(units, Units, "promised"), 0)):
+        site = writer.read(units, Units, "promised_site")
+        misused(writer, context, i32(0), Misuse.NO_PARTNER, site)
     owners = writer.field(units, Units, "owners")
     sites = writer.field(units, Units, "allocation_sites")
     with writer.repeat(i64(TENSOR_COLUMNS)) as column:
@@ -162,5 +218,5 @@ def report_kept(writer: Writer, context: Value) -> None:
 
 def write_all(module: Module) -> None:
     """Write what kernels call."""
-    for function in (_allocator, _releaser, _quitter):
+    for function in (_allocator, _pair_allocator, _releaser, _quitter):
         function(module)

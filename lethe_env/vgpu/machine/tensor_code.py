@@ -9,17 +9,21 @@ from ..alu import mma
 from ..alu.accumulation import HOPPER, accumulation_of
 from ..ptx.model import Kernel
 from . import (
+    async_stores,
     dispatch,
     groups,
-    phases,
+    launch_control,
+    phase_actions,
     shared_code,
     tensor_allocation,
+    tensor_jobs,
     tensor_memory,
-    tensor_products,
     tile_copies,
     tile_reductions,
     warpgroups,
 )
+from .bulk_copies import PAIRED
+from .cluster_memory import each_home, rank_bit
 from .emit import Module, Writer
 from .native import Effort, NativeCode, compile_object, define_symbol
 from .units import Kind, Operation, uses_units
@@ -31,12 +35,12 @@ _LINKED: list[NativeCode] = []
 @cache
 def _module() -> Module:
     module = Module(shared_code.declarations())
-    phases.write_all(module)
+    phase_actions.write_all(module)
     tensor_memory.write_all(module)
     tensor_allocation.write_all(module)
     for source in warpgroups.SOURCES.values():
         warpgroups.write_worker(module, source)
-    products = tensor_products.workers(module)
+    products = tensor_jobs.workers(module)
 
     def multiply(writer: Writer, context: Value, operation: Value) -> None:
         number = writer.both(writer.read(operation, Operation, "sources"), 0xFF)
@@ -44,13 +48,15 @@ def _module() -> Module:
             with writer.when(writer.compare("eq", number, source)):
                 writer.call("void", name, context, operation)
 
-    tensor_products.looker(module)
+    tensor_jobs.looker(module)
     works: dict[Kind, dispatch.Work] = {Kind.PRODUCT: multiply, Kind.ARRIVE: _arrive}
     for kind, finish in ((Kind.LOAD, _count_bytes), (Kind.STORE, _nothing)):
         works[kind] = _calls(tile_copies.copier(module, kind, finish, None))
     reduce = tile_copies.copier(module, Kind.REDUCE, _nothing, tile_reductions.update)
     works[Kind.REDUCE] = _calls(reduce)
     works[Kind.FACTORS] = warpgroups.look_again
+    works[Kind.CANCEL] = launch_control.answer
+    works[Kind.PUT] = async_stores.put
     dispatch.write_queue(module, works)
     tile_copies.claimer(module)
     groups.write_all(module)
@@ -64,24 +70,37 @@ def _calls(name: str) -> dispatch.Work:
     return lambda writer, context, operation: writer.call("void", name, context, operation)
 
 
-def _nothing(writer: Writer, context: Value, operation: Value, size: Value) -> None:
+def _nothing(writer: Writer, context: Value, operation: Value, size: Value, rank: Value) -> None:
     """A store ends without a word."""
 
 
-def _count_bytes(writer: Writer, context: Value, operation: Value, size: Value) -> None:
-    """A load tells its barrier how many bytes have come."""
-    offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
+def _count_bytes(
+    writer: Writer, context: Value, operation: Value, size: Value, rank: Value
+) -> None:
+    """A load tells a barrier how many bytes have come: in the block that it went to, or its pair.
+
+    Of a pair, the first or the second is told, as the instruction's own address of the barrier is.
+    """
     site = writer.read(operation, Operation, "site")
-    come = writer.sub(i64(0), size)
-    writer.call("i64", phases.arriver(writer.module), context, offset, i64(0), come, site)
+    offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
+    flags = writer.read(operation, Operation, "flags")
+    paired = writer.compare("ne", writer.both(flags, PAIRED), 0)
+    parity = writer.both(flags, 1)
+    home = writer.select(paired, writer.either(writer.both(rank, ~1), parity), rank)
+    with each_home(writer, context, rank_bit(writer, home)) as (_, own):
+        come = writer.sub(i64(0), size)
+        name = phase_actions.arriver(writer.module)
+        writer.call("i64", name, context, own, offset, i64(0), come, site)
 
 
 def _arrive(writer: Writer, context: Value, operation: Value) -> None:
     offset = writer.resize(writer.read(operation, Operation, "barrier"), "i64")
     site = writer.read(operation, Operation, "site")
     # Triton takes barriers away that only a later one will wait for.
-    name = phases.arriver(writer.module, quiet=True)
-    writer.call("i64", name, context, offset, i64(1), i64(0), site)
+    name = phase_actions.arriver(writer.module, quiet=True)
+    homes = writer.read(operation, Operation, "homes")
+    with each_home(writer, context, homes) as (_, home):
+        writer.call("i64", name, context, home, offset, i64(1), i64(0), site)
 
 
 @cache

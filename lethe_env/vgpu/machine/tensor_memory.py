@@ -9,12 +9,14 @@ import re
 from collections.abc import Sequence
 
 from ..ptx.model import Address, Immediate, Instruction, Operand, Vector
+from .cluster_memory import mate_of
 from .emit import Module, Writer
 from .layout import Context, Fiber
 from .lowering import Lowering, take_operands
 from .memory_ops import address_of
 from .tensor_fragments import FRAGMENTS, gather, scatter
 from .units import (
+    PAIRED_PRODUCT,
     ROW_BLOCK,
     TENSOR_COLUMNS,
     TENSOR_LANES,
@@ -221,12 +223,33 @@ def check_idle(writer: Writer, context: Value, address: Value, count: Value, sit
 
 
 def count_products(writer: Writer, context: Value, address: Value, count: Value) -> Value:
-    """Products in the queue whose results lie in some columns, `i64`."""
+    """Products in the queue whose results lie in some columns, `i64`; the pair's among them."""
+    return writer.call("i64", _counter(writer.module), context, address, count)
+
+
+def _counter(module: Module) -> str:
+    """`i64 busy(context, address, count)`."""
+
+    def build(writer: Writer, context: Value, address: Value, count: Value) -> None:
+        total = writer.variable(i64(0))
+        _count_queue(writer, context, address, count, total, 0)
+        paired, mate = mate_of(writer, context)
+        with writer.when(paired):
+            _count_queue(writer, mate, address, count, total, PAIRED_PRODUCT)
+        writer.give(writer.load("i64", total))
+
+    parameters = declared("ptr context, i32 address, i64 count")
+    return module.function("tensor_memory.busy", "i64", parameters, build)
+
+
+def _count_queue(
+    writer: Writer, context: Value, address: Value, count: Value, total: Value, flag: int
+) -> None:
+    """Count products in one block's queue that have a flag."""
     units = units_of(writer, context)
     own = writer.resize(writer.both(address, 0xFFFF), "i64")
     end = writer.add(own, count)
     first = writer.read(units, Units, "first")
-    total = writer.variable(i64(0))
     with writer.repeat(writer.read(units, Units, "count")) as position:
         other = operation_at(writer, units, writer.add(first, position))
         start = writer.both(writer.read(other, Operation, "target"), 0xFFFF)
@@ -237,9 +260,10 @@ def count_products(writer: Writer, context: Value, address: Value, count: Value)
         )
         kind = writer.read(other, Operation, "kind")
         product = writer.compare("eq", kind, int(Kind.PRODUCT))
-        amount = writer.resize(writer.both(product, overlaps), "i64")
+        flags = writer.both(writer.read(other, Operation, "flags"), flag)
+        counted = writer.both(product, writer.compare("eq", flags, flag))
+        amount = writer.resize(writer.both(counted, overlaps), "i64")
         writer.store(writer.add(writer.load("i64", total), amount), total)
-    return writer.load("i64", total)
 
 
 def misused(writer: Writer, context: Value, address: Value, how: Misuse, site: Value) -> None:

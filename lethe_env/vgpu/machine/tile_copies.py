@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .access import loader, storer
 from .chunks import CHUNK_BYTES, Chunks
+from .cluster_memory import each_home
 from .emit import Module, Writer
 from .tensor_maps import global_access
 from .tile_shapes import Shape, read_shape
@@ -22,17 +23,19 @@ def claimer(module: Module) -> str:
         shape, valid = read_shape(writer, context, operation)
         with writer.when(valid):
             site = writer.read(operation, Operation, "site")
-            chunks = Chunks(writer, context, site)
             target = writer.resize(writer.read(operation, Operation, "target"), "i64")
             total = writer.mul(shape.rows(writer), shape.row_bytes(writer))
             kind = writer.read(operation, Operation, "kind")
             loads = writer.compare("eq", kind, int(Kind.LOAD))
-            with writer.repeat(writer.shift_right(total, 4)) as chunk:
-                offset = writer.add(target, writer.mul(chunk, CHUNK_BYTES))
-                with writer.when(loads):
-                    chunks.claim(offset, defined=False)
-                with writer.when(writer.invert(loads)):
-                    chunks.read(offset, vector("i64", 2))
+            blocks = writer.read(operation, Operation, "blocks")
+            with each_home(writer, context, blocks) as (_, home):
+                chunks = Chunks(writer, context, site, home)
+                with writer.repeat(writer.shift_right(total, 4)) as chunk:
+                    offset = writer.add(target, writer.mul(chunk, CHUNK_BYTES))
+                    with writer.when(loads):
+                        chunks.claim(offset, defined=False)
+                    with writer.when(writer.invert(loads)):
+                        chunks.read(offset, vector("i64", 2))
         writer.give()
 
     return module.function("tile.claim", "void", declared("ptr context, ptr operation"), build)
@@ -46,16 +49,18 @@ def copier(
     Args:
         module: Where to write it.
         kind: What it does.
-        finish: Writes what happens at last, with the bytes of the tile.
+        finish: Writes what happens at last in each block that a tile goes to, by its rank, with
+            the bytes of the tile.
         update: Writes a reduction of 16 bytes, see `tile_reductions`, if it is one.
     """
 
     def build(writer: Writer, context: Value, operation: Value) -> None:
         shape, valid = read_shape(writer, context, operation)
-        with writer.when(valid):
-            _Copy(writer, context, operation, shape, kind, update).run()
+        blocks = writer.read(operation, Operation, "blocks")
+        with writer.when(valid), each_home(writer, context, blocks) as (rank, home):
+            _Copy(writer, context, operation, shape, kind, update, home).run()
             size = writer.mul(shape.rows(writer), shape.row_bytes(writer))
-            finish(writer, context, operation, size)
+            finish(writer, context, operation, size, rank)
         writer.give()
 
     name = f"tile.{kind.name.lower()}"
@@ -66,11 +71,11 @@ class _Copy:
     """One copy as it happens: whole chunks 32 at a time, ragged ones by bytes."""
 
     def __init__(self, writer: Writer, context: Value, operation: Value, shape: Shape,
-                 kind: Kind, update: Callable[..., None] | None) -> None:  # fmt: skip
+                 kind: Kind, update: Callable[..., None] | None, home: Value) -> None:  # fmt: skip
         self._writer, self._context, self._operation = writer, context, operation
         self._shape, self._kind, self._update = shape, kind, update
         self._site = writer.read(operation, Operation, "site")
-        self._chunks = Chunks(writer, context, self._site)
+        self._chunks = Chunks(writer, context, self._site, home)
         self._addresses = writer.slot(f"[{LANES} x i64]", 64)
         self._offsets = writer.slot(f"[{LANES} x i64]", 64)
         self._words = writer.slot(f"[{_WORDS * LANES} x i32]", 64)

@@ -21,25 +21,26 @@ WIDEST = 256
 
 
 def reader(module: Module, source: str) -> str:
-    """`read(context, descriptor, swizzle, site, first, rows, across, place, row_step, step)`.
+    """`read(context, home, descriptor, swizzle, site, first, rows, across, place, row_step, step)`.
 
     Element (row, k) goes to `place[row_step * row + step * k]` as an f32; rows are counted from
     `first`.
 
     Args:
         module: Where to write it.
-        source: Type of the elements, as in `long_sums.FACTORS`. `swizzle` is the logarithm of
-            the chunks that make a row of an atom; `across` tells that a chunk holds neighbouring
-            rows, not neighbouring elements of a row.
+        source: Type of the elements, as in `long_sums.FACTORS`. `home` is the context of the block
+            whose memory is read; `swizzle` is the logarithm of the chunks that make a row of an
+            atom; `across` tells that a chunk holds neighbouring rows, not neighbouring elements
+            of a row.
     """
     factor = FACTORS[source]
     each = 128 // factor.bits
     define = define_values(source, each)
 
-    def build(writer: Writer, context: Value, descriptor: Value, swizzle: Value, site: Value,
-              first: Value, rows: Value, across: Value, place: Value, row_step: Value,
-              step: Value) -> None:  # fmt: skip
-        chunks = Chunks(writer, context, site)
+    def build(writer: Writer, context: Value, home: Value, descriptor: Value, swizzle: Value,
+              site: Value, first: Value, rows: Value, across: Value, place: Value,
+              row_step: Value, step: Value) -> None:  # fmt: skip
+        chunks = Chunks(writer, context, site, home)
         atom = _Atom(writer, descriptor, swizzle, across)
         outer = writer.select(across, i64(factor.depth), rows)
         width = each.bit_length() - 1
@@ -58,7 +59,7 @@ def reader(module: Module, source: str) -> str:
         writer.give()
 
     parameters = declared(
-        "ptr context, i64 descriptor, i64 swizzle, i32 site, i64 first, i64 rows, i1 "
+        "ptr context, ptr home, i64 descriptor, i64 swizzle, i32 site, i64 first, i64 rows, i1 "
         "across, ptr place, i64 row_step, i64 step"
     )
     return module.function(f"tile.read.{source}", "void", parameters, build)

@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..alu import library
+from ..ptx.clusters import uses_clusters
 from ..ptx.flow import Flow, analyse
 from ..ptx.in_flight import register_faults
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
-from . import calls, dispatch, memory_ops, undefined, warp_ops
+from . import async_stores, calls, cluster_ops, dispatch, memory_ops, undefined, warp_ops
 from .async_copies import lower_async
 from .atomics import lower_atomic
 from .blocks import write_blocks
+from .clusters import write_clusters
 from .cohort import watch, write_cohort
 from .emit import Module, Writer
 from .generic import lower_address_conversion, lower_space_test
-from .layout import Context
+from .launch_control import lower_launch_control
+from .layout import RANK_BITS, Context
 from .lowering import (
     WARP,
     Lowering,
@@ -45,18 +48,21 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "activemask": warp_ops.lower_active_mask,
     "atom": lower_atomic,
     "bar": warp_ops.lower_barrier,
-    "barrier": warp_ops.lower_barrier,
+    "barrier": cluster_ops.lower_barrier,
     "brkpt": warp_ops.lower_trap,
     "call": calls.lower_call,
+    "clusterlaunchcontrol": lower_launch_control,
     "cp": lower_async,
     "createpolicy": memory_ops.lower_policy,
     "cvta": lower_address_conversion,
     "elect": warp_ops.lower_elect,
     "fence": memory_ops.lower_fence,
+    "getctarank": cluster_ops.lower_rank,
     "griddepcontrol": memory_ops.lower_nothing,  # a launch begins when those before have ended
     "isspacep": lower_space_test,
     "ld": memory_ops.lower_load,
     "ldmatrix": lower_load_matrix,
+    "mapa": cluster_ops.lower_map,
     "mbarrier": lower_phase_barrier,
     "match": warp_ops.lower_match,
     "membar": memory_ops.lower_fence,
@@ -65,11 +71,11 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "nanosleep": memory_ops.lower_nothing,
     "prefetch": memory_ops.lower_nothing,
     "prefetchu": memory_ops.lower_nothing,
-    "red": lower_atomic,
+    "red": async_stores.lower_reduction,
     "redux": warp_ops.lower_redux,
     "setmaxnreg": memory_ops.lower_nothing,
     "shfl": warp_ops.lower_shuffle,
-    "st": memory_ops.lower_store,
+    "st": async_stores.lower_store,
     "stmatrix": lower_store_matrix,
     "tcgen05": lower_tensor,
     "tensormap": lower_tensor_map,
@@ -120,7 +126,9 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
         units = UnitCalls(dispatch.BEGIN, dispatch.ADVANCE, dispatch.END)
         for name in (units.begin, units.advance, units.end):
             module.refer(name)
-    if waits.loops:
+    if uses_clusters(kernel):
+        write_clusters(module, units)
+    elif waits.loops:
         write_cohort(module, units)
     else:
         write_entry(module, uses_fibers(kernel), units)
@@ -130,7 +138,8 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
 def uses_fibers(kernel: Kernel) -> bool:
     """Whether warps of a block wait for each other."""
     waits = any(instruction.opcode[0] in _WAITING for instruction in kernel.body)
-    return uses_units(kernel) or (waits and kernel.threads > LANES)
+    together = uses_units(kernel) or uses_clusters(kernel)
+    return together or (waits and kernel.threads > LANES)
 
 
 def _write_warp(
@@ -145,11 +154,16 @@ def _write_warp(
     registers = Registers(writer, kernel, flow, context, fiber)
     addresses, _, offsets, _ = variable_layout(kernel)
     registers.symbols |= addresses | offsets
+    clustered = uses_clusters(kernel)
+    if clustered:
+        registers.shared_symbols = frozenset(offsets)
+        rank = writer.read(context, Context, "rank")
+        registers.shared_base = writer.shift_left(rank, RANK_BITS)
     site_table = writer.read(context, Context, "sites")
     depot, depot_bytes = _local_memory(writer, kernel, registers)
     lowering = Lowering(
         kernel, writer.module, writer, registers, context, fiber, site_table, depot, depot_bytes,
-        sites, polls=bool(waits.loops),
+        sites, polls=bool(waits.loops), clustered=clustered,
     )  # fmt: skip
 
     faults = register_faults(kernel, flow)

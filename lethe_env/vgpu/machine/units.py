@@ -15,6 +15,9 @@ from .emit import Writer
 from .layout import Context
 from .values import Value
 
+PAIRED_PRODUCT = 32
+"""Flag of a product of two blocks."""
+
 QUEUE = 1024
 """Operations that can be under way; the oldest completes early beyond that, as on a GPU."""
 
@@ -27,7 +30,7 @@ RANKS = 5
 ROW_BLOCK = 16
 """Lanes of tensor memory that are defined together."""
 
-_OPCODES = frozenset(("wgmma", "tcgen05", "mbarrier", "tensormap"))
+_OPCODES = frozenset(("wgmma", "tcgen05", "mbarrier", "tensormap", "clusterlaunchcontrol"))
 
 
 class Kind(IntEnum):
@@ -39,6 +42,8 @@ class Kind(IntEnum):
     STORE = 3
     REDUCE = 4
     FACTORS = 5
+    CANCEL = 6
+    PUT = 7
 
 
 class Misuse(IntEnum):
@@ -56,6 +61,8 @@ class Misuse(IntEnum):
     NO_REGISTER_FENCE = 9
     NOT_STORED = 10
     NO_FENCE = 11
+    NOT_ALIKE = 12
+    NO_PARTNER = 13
 
 
 MISUSES = {
@@ -71,12 +78,18 @@ MISUSES = {
     Misuse.NO_REGISTER_FENCE: "registers of the product have changed since the last wgmma.fence",
     Misuse.NOT_STORED: "a store to these columns of tensor memory has not been waited for",
     Misuse.NO_FENCE: "shared memory that threads wrote is read without fence.proxy.async",
+    Misuse.NOT_ALIKE: "the two blocks of a pair do not allocate as many columns of tensor memory",
+    Misuse.NO_PARTNER: "the other block of the pair does not allocate tensor memory, too",
 }
 """In words."""
 
 
 class Operation(ctypes.Structure):
-    """Something that a warp has handed over; what a field means depends on the kind."""
+    """Something that a warp has handed over; what a field means depends on the kind.
+
+    `target` and `barrier` are offsets in a block's memory, `blocks` and `homes` the sets of blocks
+    of the cluster whose memory that is, by their ranks.
+    """
 
     _fields_ = (
         ("fiber", c_void_p),
@@ -93,18 +106,26 @@ class Operation(ctypes.Structure):
         ("coordinates", c_uint32 * RANKS),
         ("rank", c_uint32),
         ("group", c_uint32),
+        ("blocks", c_uint32),
+        ("homes", c_uint32),
         ("spare", c_uint32),
     )
 
 
 class Units(ctypes.Structure):
-    """Of one block."""
+    """Of one block.
+
+    Two blocks that allocate tensor memory together get the same columns: the first to do so takes
+    them for both, and promises them to the other one.
+    """
 
     _fields_ = (
         ("first", c_uint32),
         ("count", c_uint32),
         ("given_up", c_uint32),
-        ("spare", c_uint32),
+        ("promised", c_uint32),
+        ("promised_first", c_uint32),
+        ("promised_site", c_uint32),
         ("allocation_sites", c_uint32 * TENSOR_COLUMNS),
         ("owners", c_uint8 * TENSOR_COLUMNS),
         ("defined", c_uint8 * (TENSOR_COLUMNS * TENSOR_LANES // ROW_BLOCK)),
@@ -116,7 +137,10 @@ class Units(ctypes.Structure):
 def uses_units(kernel: Kernel) -> bool:
     """Whether a kernel hands work to such a unit or waits for one."""
     return any(
-        i.opcode[0] in _OPCODES or i.opcode[:3] == ("cp", "async", "bulk") for i in kernel.body
+        i.opcode[0] in _OPCODES
+        or i.opcode[:3] == ("cp", "async", "bulk")
+        or i.opcode[:2] in (("st", "async"), ("red", "async"))
+        for i in kernel.body
     )
 
 

@@ -42,7 +42,7 @@ def lower_barrier(lowering: Lowering, instruction: Instruction) -> None:
     counted = (number, *rest[: len(rest) - votes])
     if not all(registers.is_uniform(operand) for operand in counted):
         raise lowering.unsupported(instruction, "a barrier that differs between lanes")
-    _report_missing_lanes(lowering, instruction)
+    report_missing_lanes(lowering, instruction)
     if votes:
         lower_barrier_vote(lowering, instruction, modifiers[1:])
         return
@@ -57,7 +57,7 @@ def lower_barrier(lowering: Lowering, instruction: Instruction) -> None:
         writer.call("void", name, lowering.context, lowering.fiber, which, threads, wait)
 
 
-def _report_missing_lanes(lowering: Lowering, instruction: Instruction) -> None:
+def report_missing_lanes(lowering: Lowering, instruction: Instruction) -> None:
     """A barrier that a part of a warp reaches is a fault; it then counts for the whole warp."""
     registers, writer = lowering.registers, lowering.writer
     mask = registers.merge(registers.guard(instruction))

@@ -193,11 +193,12 @@ class _Factors:
         fiber = writer.read(context, Context, "current")
         warp = writer.resize(writer.both(writer.read(fiber, Fiber, "warp"), 3), "i64")
         with writer.when(self.left_is_there):
-            writer.call("void", name, context, self.left, swizzle(writer, self.left), site,
+            writer.call("void", name, context, context, self.left, swizzle(writer, self.left), site,
                         writer.mul(warp, ROWS), i64(ROWS), self.left_across, rows.values, i64(1),
                         i64(ROWS))  # fmt: skip
-        writer.call("void", name, context, self.right, swizzle(writer, self.right), site, i64(0),
-                    self.columns, self.right_across, others.values, i64(depth), i64(1))  # fmt: skip
+        writer.call("void", name, context, context, self.right, swizzle(writer, self.right), site,
+                    i64(0), self.columns, self.right_across, others.values, i64(depth),
+                    i64(1))  # fmt: skip
 
     def hand_over(
         self, writer: Writer, context: Value, fiber: Value, source: str, site: Value

@@ -19,9 +19,11 @@ from .layout import (
     EARLY,
     FINDING_KINDS,
     MESSAGES,
+    RANK_BITS,
     VARIABLES_WINDOW,
     WINDOW_BITS,
     Barrier,
+    Cluster,
     Context,
     Copy,
     Counters,
@@ -50,6 +52,7 @@ class Worker:
         self.context = Context()
         self._make_memory(launch)
         self._make_warps(launch)
+        self.join(Cluster(), (ctypes.c_void_p * 1)(ctypes.addressof(self.context)), 0)
         self.begin(launch, share)
 
     @staticmethod
@@ -91,6 +94,19 @@ class Worker:
             self._tops = np.array(self._stacks.tops, np.uint64)
             context.stack_tops = _address(self._tops)
 
+    def join(self, cluster: Cluster, peers: ctypes.Array[ctypes.c_void_p], rank: int) -> None:
+        """Be one block of a cluster.
+
+        Args:
+            cluster: what its blocks share.
+            peers: addresses of their contexts, by rank.
+            rank: of this one.
+        """
+        context = self.context
+        context.cluster, context.peers = self._keep(cluster), self._keep(peers)
+        context.rank, context.cluster_size = rank, len(peers)
+        context.shared_window.base = rank << RANK_BITS
+
     def close(self) -> None:
         """Give back what the next launch can use."""
         if self._stacks is not None:
@@ -98,6 +114,8 @@ class Worker:
             self._stacks = None
         kind, program = _kind(self._launch), self._launch.program
         if self.context.stop or program.uses_units or program.polling.loops:
+            return
+        if program.clustered:
             return
         if self._launch.shared_bytes > _MOST_KEPT_BYTES:
             return

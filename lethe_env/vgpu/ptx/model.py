@@ -154,4 +154,8 @@ class Kernel:
     """Label to the index of the instruction it stands before; may equal `len(body)`."""
     threads: int
     """Threads per block, from `.reqntid`."""
+    cluster: tuple[int, int, int] | None = None
+    """Blocks per cluster along x, y and z, from `.reqnctapercluster`."""
+    explicit_cluster: bool = False
+    """Whether a launch has to say what clusters it wants, from `.explicitcluster`."""
     variables: Mapping[str, Variable] = field(default_factory=dict)

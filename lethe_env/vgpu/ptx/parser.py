@@ -15,7 +15,7 @@ from .operands import integer_value
 from .sources import Sources
 
 _LINKAGE = (".visible", ".weak", ".common")
-_HINTS = (".minnctapersm", ".maxnreg", ".maxnctapersm")
+_HINTS = (".minnctapersm", ".maxnreg", ".maxnctapersm", ".maxclusterrank", ".maxntid")
 
 
 def parse(text: str) -> Kernel:
@@ -116,15 +116,20 @@ class _Module:
         cursor.expect(".entry")
         name = cursor.expect_kind("name")
         found = parameters(cursor)
-        threads = self._read_threads(name)
+        threads, cluster, explicit = self._read_sizes(name)
         cursor.expect("{")
         body = Body(cursor, self._sources, found)
         body.parse()
-        self._kernel = body.kernel(name, self._target, threads)
+        kernel = body.kernel(name, self._target, threads)
+        self._kernel = replace(kernel, cluster=cluster, explicit_cluster=explicit)
 
-    def _read_threads(self, name: str) -> int:
-        """Threads per block, from the directives between an entry's head and its body."""
-        threads = 0
+    def _read_sizes(self, name: str) -> tuple[int, tuple[int, int, int] | None, bool]:
+        """What the directives between an entry's head and its body say.
+
+        Returns:
+            Threads per block, blocks per cluster, and whether a launch has to give these.
+        """
+        threads, cluster, explicit = 0, None, False
         while not self._cursor.sees("{"):
             directive = self._cursor.expect_kind("directive")
             sizes = list(_sizes(self._cursor))
@@ -134,13 +139,16 @@ class _Module:
                         f"a block of {sizes} threads, in more than one dimension"
                     )
                 threads = sizes[0]
-            elif directive == ".reqnctapercluster" and math.prod(sizes) > 1:
-                raise UnsupportedError("a cluster of more than one block")
-            elif directive not in (".maxntid", ".reqnctapercluster", *_HINTS):
+            elif directive == ".reqnctapercluster":
+                x, y, z = (*sizes, 1, 1)[:3]
+                cluster = (x, y, z)
+            elif directive == ".explicitcluster":
+                explicit = True
+            elif directive not in _HINTS:
                 raise UnsupportedError(f"`{directive}` on the entry {name}")
         if threads == 0:
             raise UnsupportedError(f"the entry {name} without `.reqntid`")
-        return threads
+        return threads, cluster, explicit
 
 
 def _check_names(kernel: Kernel, functions: set[str]) -> None:

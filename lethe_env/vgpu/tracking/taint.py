@@ -16,7 +16,8 @@ STEERING = frozenset(
 """Opcodes that decide what happens, or what other lanes see; a value given to one is used."""
 
 _ACCESSES = frozenset(("ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "prefetch"))
-_SHARED = frozenset(("shared", "shared::cta"))
+_LATER = (("st", "async"), ("red", "async"))
+_SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,12 @@ def is_access(instruction: Instruction) -> bool:
 
 
 def is_shared(instruction: Instruction) -> bool:
-    """Whether the memory is a block's shared memory; of a copy, whether its target is."""
+    """Whether the memory is shared memory; of a copy, whether its target is.
+
+    What copies of tiles move is not followed, and what comes later to another block is used.
+    """
+    if "bulk" in instruction.opcode or instruction.opcode[:2] in _LATER:
+        return False
     return not _SHARED.isdisjoint(instruction.opcode) or "matrix" in instruction.opcode[0]
 
 

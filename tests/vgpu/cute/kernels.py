@@ -206,3 +206,37 @@ def load_tile(tile):
         load_kernel(atom, tiles, layout, out).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
 
     return host
+
+
+@cute.kernel
+def exchange_kernel(a: cute.Tensor, out: cute.Tensor, meets: cutlass.Constexpr):
+    """Each block of a pair sends what it is given to the other one, and stores what it gets."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    memory = SmemAllocator()
+    full = memory.allocate_array(cutlass.Int64, 1)
+    held = memory.allocate_array(cutlass.Int32, THREADS)
+    if thread == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 4 * THREADS)
+    cute.arch.mbarrier_init_fence()
+    if cutlass.const_expr(meets):
+        cute.arch.cluster_arrive_relaxed()
+        cute.arch.cluster_wait()
+    cute.arch.sync_threads()
+    other = cute.arch.block_idx_in_cluster() ^ 1
+    cute.arch.store_async_dsmem(held + thread, a[block * THREADS + thread], full, other)
+    cute.arch.mbarrier_wait(full, 0)
+    out[block * THREADS + thread] = cute.make_tensor(held, cute.make_layout(THREADS))[thread]
+
+
+def exchange(meets=True):
+    """The host function of blocks that exchange what they hold, and whether they meet before."""
+
+    @cute.jit
+    def host(a: cute.Tensor, out: cute.Tensor):
+        exchange_kernel(a, out, meets).launch(
+            grid=(a.shape[0] // THREADS, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1)
+        )
+
+    return host

@@ -1,5 +1,7 @@
 """Host functions of the CuTe DSL and their kernels, on tensors of the CPU."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -171,3 +173,42 @@ def test_an_error_in_a_launch_comes_out_of_the_host_function(add, monkeypatch):
     monkeypatch.setattr(type(add.session), "launch", fail)
     with pytest.raises(LaunchError, match="as a kernel that hangs"):
         add(torch.ones(1), torch.ones(1), torch.ones(1), 1)
+
+
+@pytest.fixture(scope="module")
+def exchange(dsl):
+    from .kernels import exchange
+
+    vector = placeholder("Int32", None)
+    return VirtualFunction(compile_host(exchange(), vector, vector))
+
+
+@pytest.mark.parametrize(("early", "seed"), SCHEDULES)
+def test_blocks_of_a_cluster_send_to_each_other(exchange, early, seed):
+    exchange.session.early, exchange.session.seed = early, seed
+    a, out = torch.arange(512, dtype=torch.int32), torch.zeros(512, dtype=torch.int32)
+    exchange(a, out)
+    assert exchange.request.cluster == (2, 1, 1)
+    assert torch.equal(out, a.view(2, 2, 128).flip(1).flatten())
+    assert exchange.session.take_findings() == []
+
+
+def test_a_grid_that_is_no_number_of_clusters(exchange):
+    wrong = torch.zeros(384, dtype=torch.int32)
+    with pytest.raises(ValueError, match="no number of clusters"):
+        exchange(wrong, wrong.clone())
+
+
+def test_blocks_that_do_not_meet_before_they_send(dsl):
+    """The other block's barrier may not be there yet; the line that sends is told."""
+    from .kernels import exchange
+
+    vector = placeholder("Int32", None)
+    run = VirtualFunction(compile_host(exchange(meets=False), vector, vector))
+    with contextlib.suppress(LaunchError):
+        run(torch.zeros(256, dtype=torch.int32), torch.zeros(256, dtype=torch.int32))
+    findings = run.session.take_findings()
+    told = {f.line for f in findings if f.kind in ("barrier", "uninitialised_read")}
+    with open(findings[0].file) as source:
+        lines = source.read().splitlines()
+    assert any("store_async_dsmem" in lines[line - 1] for line in told)

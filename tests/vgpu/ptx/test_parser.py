@@ -232,6 +232,13 @@ def test_comments_and_pragmas_mean_nothing():
     assert [instruction.name for instruction in kernel.body] == ["ret"]
 
 
+def test_clusters_of_an_entry():
+    kernel = parse(wrapped("ret;", entry=".reqntid 32 .reqnctapercluster 2, 3"))
+    assert kernel.cluster == (2, 3, 1) and not kernel.explicit_cluster
+    kernel = parse(wrapped("ret;", entry=".explicitcluster .maxclusterrank 4 .reqntid 32"))
+    assert kernel.cluster is None and kernel.explicit_cluster and kernel.threads == 32
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -240,7 +247,6 @@ def test_comments_and_pragmas_mean_nothing():
         (wrapped("ret;", entry=".reqntid 32 .surprise"), "`.surprise` on the entry k"),
         (wrapped("ret;", entry=".maxntid 32"), "without `.reqntid`"),
         (wrapped("ret;", entry=".reqntid 8, 4"), "more than one dimension"),
-        (wrapped("ret;", entry=".reqntid 32 .reqnctapercluster 2"), "more than one block"),
         (wrapped("mov.b32 %r1, #;"), "cannot be read from '#;' on"),
         (wrapped("mov.b32 %r1, 12x;"), "cannot be read from '12x;' on"),
         (wrapped("mov.b32 %r1, 089;"), "octal"),
