@@ -239,7 +239,7 @@ def print_times(tokens: int, heads: int) -> None:
         total = [sum(x.total_us for x in found.values()) for found in (triton, native)]
         only = sum((x.native_us for x in native.values()), 0.0)
         print(_row(values, "all kernels", total[0], "", total[1], only, "", total[0] / total[1]))
-        around = _operations_us(ours, heads) - _operations_us(theirs, heads)
+        around = operations_us(ours.operations, heads) - operations_us(theirs.operations, heads)
         count = len(ours.operations) - len(theirs.operations)
         total[1] += around
         name = f"with {count} torch operations around"
@@ -257,10 +257,11 @@ def _row(values: int, *cells: str | float) -> str:
     return f"| {values} | " + " | ".join((*told, f"{cells[-1]:.2f}")) + " |"
 
 
-def _operations_us(work: Work, heads: int) -> float:
+def operations_us(operations: Iterable[Operation], heads: int) -> float:
+    """Modelled time of torch operations, over so many heads."""
     return sum(
         model_operation(one.bytes * heads, _times(one.operations, heads), TARGET).total_us
-        for one in work.operations
+        for one in operations
     )
 
 
