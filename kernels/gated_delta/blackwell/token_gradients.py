@@ -260,15 +260,15 @@ def token_gradients_kernel(
 
 def _places(memory, stage):
     """Where TMA brings factors, and where decayed tokens will lie, in place of the first ones."""
-    *rows, matrices = stage.groups
+    at_entry, at_exit, pairs = stage.groups
+    factors = at_entry + at_exit
     layout = blackwell_helpers.make_smem_layout_a(_tiled(True), _DECAYED, OPERAND, 1)
-    sizes = [cute.cosize(factor.layout().outer) for group in rows for factor in group]
+    sizes = [cute.cosize(factor.layout().outer) for factor in factors]
     count = max(sum(sizes), cute.cosize(layout.outer))
     region = memory.allocate_array(OPERAND, count, byte_alignment=FACTOR_ALIGN_BYTES)
     decayed = cute.make_tensor(cute.recast_ptr(region, layout.inner, OPERAND), layout.outer)
-    factors = [factor for group in rows for factor in group]
     places = [factor.at(region + sum(sizes[:n])) for n, factor in enumerate(factors)]
-    places += [matrix.place(memory) for matrix in matrices]
+    places += [factor.place(memory) for factor in pairs]
     return stage.grouped(places), decayed
 
 
