@@ -50,6 +50,7 @@ STAGES = {
     "inter_chunk_kernel": "dq, dk, dg, db",
     "intra_chunk_kernel": "dq, dk, dg, db",
     "token_gradients_kernel": "dq, dk, dg, db",
+    "token_serial_gradient_kernel": "NaN and infinity",
 }
 """What a kernel of the backward makes, Triton's or native, by what its name has in it. Natively,
 K#1 makes Aᵀ dO, and K#2 dA."""
