@@ -123,15 +123,13 @@ def _show_faults(kernels: Sequence[StageReport], members: Sequence[MemberReport]
 def _kernel_table(kernels: Sequence[StageReport]) -> Table:
     title = "native kernels for sm_100a, shared memory in KiB"
     table = Table(title=title, show_edge=False, pad_edge=False)
-    words = "stage", "made for", "fits"
-    for heading in (*words[:2], "columns", "registers", "spills", "shared", "threads", "fits"):
-        justify = "left" if heading in words else "right"
-        table.add_column(heading, justify=justify, no_wrap=heading == "stage")
+    for heading in ("stage", "columns", "registers", "spills", "shared", "threads", "fits"):
+        justify = "left" if heading in ("stage", "fits") else "right"
+        table.add_column(heading, justify=justify, no_wrap=heading != "stage")
     for report in kernels:
         found = report.footprint
         table.add_row(
-            report.stage,
-            report.made_for,
+            f"{report.stage}: {report.made_for}",
             str(found.columns),
             str(found.registers),
             str(found.spilled_bytes),

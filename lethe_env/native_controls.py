@@ -6,7 +6,7 @@ native kernels and under every schedule; `native_verdicts` has all gates ask, at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -130,12 +130,17 @@ def stage_reports() -> Iterator[StageReport]:
     for compile_stage, arguments in known_stages():
         function = executable(compile_stage, *arguments)
         if isinstance(function, VirtualFunction) and function.request is not None:
-            given = signature(compile_stage).bind(*arguments).arguments
-            made_for = ", ".join(f"{name}={value}" for name, value in given.items())
+            made_for = _made_for(signature(compile_stage).bind(*arguments).arguments)
             name = compile_stage.__name__.removeprefix("compile_")
             found = footprint(function.compiled.ptx, function.compiled.cubin)
             request = function.request
             yield StageReport(name, made_for, found, request.shared_bytes, request.block[0])
+
+
+def _made_for(arguments: Mapping[str, Any]) -> str:
+    """What a stage is compiled with, in words: numbers, and what is true."""
+    given = {name: "" if value is True else f" {value}" for name, value in arguments.items()}
+    return ", ".join(f"{x}{given[x]}" for x in given if arguments[x] is not False)
 
 
 def _member_report(
