@@ -116,6 +116,7 @@ def native_scan(run: Run, given: list[Tensor], attention: Tensor) -> ReverseScan
         torch.empty_like(pairs),
         torch.empty_like(rows[3]),
         torch.empty(setting.state_shape, dtype=torch.float16),
+        torch.zeros(setting.grid, dtype=torch.int32),
     )
     return reverse_state_scan(run, kept, rows[3], final.float(), setting)
 

@@ -62,6 +62,7 @@ def drawn(values, keys=KEYS, erases=True):
         inverse.half(),
         by_token(by_chunk(draw(values))).half(),
         torch.zeros(setting.state_shape).half(),
+        torch.zeros(setting.grid, dtype=torch.int32),
     )
     return kept, draw(values).half(), ends, setting
 

@@ -68,9 +68,9 @@ def drawn(form):
     inverse = stages.triangular_inverse(0.1 * noise.tril(-1) * live * live.mT).half().contiguous()
     states = torch.zeros(setting.state_shape).half()
     stub = torch.zeros(1).half()
-    kept = Scratch(
-        *(stub,) * 3, stub.float(), inverse, inverse if erases else stub, updates, states
-    )  # fmt: skip
+    strange = torch.zeros(setting.grid, dtype=torch.int32)
+    rest = inverse if erases else stub, updates, states, strange
+    kept = Scratch(*(stub,) * 3, stub.float(), inverse, *rest)
     tokens = Tokens(*(draw(KEYS).half() for _ in range(2)), v, None, None, w)
     return tokens, kept, grad_output, by_chunk(grad_updates).contiguous(), setting
 
