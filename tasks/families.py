@@ -14,10 +14,11 @@ from typing import NamedTuple
 import torch
 
 LOG_UNIFORM_BINADES = 20
-"""Magnitudes run over 2^-20 … 2^20, forty binades; in float16 over 2^-7 … 2^7, so that a product
-of two is no overflow, as it is none in float32."""
+"""Magnitudes run over 2^-20 … 2^20, forty binades; in float16 over 2^-4.7 … 2^4.3, so that a
+product of three is no overflow, as it is none in float32."""
 LARGE_MEAN = 8192.0
-"""With a deviation of 1, float32 keeps no digit of E[x²] − E[x]²: 8192² · 2^-24 = 4."""
+"""With a deviation of 1, float32 keeps no digit of E[x²] − E[x]²: 8192² · 2^-24 = 4. In half types
+it is 1/eps, as far as they tell whole numbers apart."""
 CORRUPT_SHARE = 0.01
 """Share of elements that the family `non_finite` replaces, at least one a tensor."""
 TILE_EDGES = (0, 31, 32, 63, 64, 127, 128, 255, 256, 511, 512, 1023, 1024)
@@ -58,19 +59,24 @@ def _signs(draw: Draw) -> torch.Tensor:
     return bits.double() * 2 - 1
 
 
-def _squarable_binades(dtype: torch.dtype) -> tuple[float, float]:
-    """Binary logarithms of the magnitudes whose products with each other stay in range.
+def _cubable_binades(dtype: torch.dtype) -> tuple[float, float]:
+    """Binary logarithms of the magnitudes of which products of three stay in range.
 
-    Float32 takes any product of values that float inputs usually have; in float16, whose largest
-    number is 65504, that has to be seen to.
+    A kernel may round such a product on its way to its own dtype: weights of values, or what a
+    gradient has of three inputs. In float16, whose largest number is 65504, no more than that
+    could be asked of it; other dtypes take products of six.
     """
     finfo = torch.finfo(dtype)
-    return math.log2(finfo.smallest_normal) / 2, math.log2(finfo.max) / 2 - 1
+    return math.log2(finfo.smallest_normal) / 3, math.log2(finfo.max) / 3 - 1
+
+
+def _large_mean(dtype: torch.dtype) -> float:
+    return min(LARGE_MEAN, 1 / torch.finfo(dtype).eps)
 
 
 def _log_uniform(draw: Draw) -> torch.Tensor:
     uniform = torch.rand(draw.shape, generator=draw.generator, dtype=torch.float64)
-    low, high = _squarable_binades(draw.dtype)
+    low, high = _cubable_binades(draw.dtype)
     low, high = max(-LOG_UNIFORM_BINADES, low), min(LOG_UNIFORM_BINADES, high)
     return _signs(draw) * torch.exp2(low + (high - low) * uniform)
 
@@ -96,12 +102,12 @@ def _zeros(draw: Draw) -> torch.Tensor:
 
 
 def _huge(draw: Draw) -> torch.Tensor:
-    _, high = _squarable_binades(draw.dtype)
+    _, high = _cubable_binades(draw.dtype)
     return _normal(draw) * min(1e6, 2.0 ** (high - 2))  # few lie beyond four deviations
 
 
 def _tiny(draw: Draw) -> torch.Tensor:
-    low, _ = _squarable_binades(draw.dtype)
+    low, _ = _cubable_binades(draw.dtype)
     return _normal(draw) * max(1e-6, 2.0**low)
 
 
@@ -119,7 +125,7 @@ def _signed_zero(draw: Draw) -> torch.Tensor:
 
 
 def _offset(draw: Draw) -> torch.Tensor:
-    return _normal(draw) + (LARGE_MEAN if draw.position == 0 else 0.0)
+    return _normal(draw) + (_large_mean(draw.dtype) if draw.position == 0 else 0.0)
 
 
 def _alternating(draw: Draw) -> torch.Tensor:
@@ -127,7 +133,7 @@ def _alternating(draw: Draw) -> torch.Tensor:
     if draw.position or not draw.shape:
         return values
     parity = torch.arange(draw.shape[-1]) % 2
-    return values + (1.0 - 2.0 * parity.double()) * LARGE_MEAN
+    return values + (1.0 - 2.0 * parity.double()) * _large_mean(draw.dtype)
 
 
 def _stagnating(draw: Draw) -> torch.Tensor:

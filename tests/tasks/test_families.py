@@ -44,13 +44,22 @@ def test_every_family_stays_inside_every_domain(family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("family", ["log_uniform", "huge", "tiny"])
-def test_a_product_of_two_wide_values_stays_in_range(family, dtype):
+def test_a_product_of_three_wide_values_stays_in_range(family, dtype):
     values = draw_values(family, "real", (64, 33), dtype, 3, 0)
     finfo = torch.finfo(dtype)
     sizes = values.double().abs()
-    assert sizes.max() ** 2 <= finfo.max
-    assert sizes.median() ** 2 >= finfo.smallest_normal / 4
+    assert sizes.max() ** 3 <= finfo.max
+    assert sizes.median() ** 3 >= finfo.smallest_normal / 4
     assert sizes.max() > 8 * sizes.median() or family != "log_uniform"
+
+
+@pytest.mark.parametrize("family", ["offset", "alternating"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_large_mean_leaves_the_deviation_visible(family, dtype):
+    values = draw_values(family, "real", (64, 32), dtype, 3, 0).double()
+    assert values.abs().mean() > 100
+    for column in range(2):
+        assert 0.5 < values[:, column].std() < 2
 
 
 def test_probabilities_sum_to_one():
