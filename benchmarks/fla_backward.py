@@ -120,34 +120,31 @@ def _linear(x: Arguments) -> tuple[Tensor, Tensor]:
 def _gated(x: Arguments) -> tuple[Tensor, Tensor]:
     from fla.ops.gla import chunk_gla
 
-    return chunk_gla(
-        *(x[name] for name in "qkvg"),
-        scale=scale(x),
-        initial_state=x["initial state"],
-        output_final_state=True,
-    )
+    return _called(chunk_gla, x, "qkvg")
 
 
 def _dual(x: Arguments) -> tuple[Tensor, Tensor]:
     from fla.ops.simple_gla import chunk_simple_gla
 
-    return chunk_simple_gla(
-        *(x[name] for name in "qkvg"),
-        scale=scale(x),
-        initial_state=x["initial state"],
-        output_final_state=True,
-    )
+    return _called(chunk_simple_gla, x, "qkvg")
 
 
 def _delta(x: Arguments) -> tuple[Tensor, Tensor]:
     from fla.ops.kda import chunk_kda
 
-    return chunk_kda(
-        *(x[name] for name in "qkvgβ"),
+    return _called(chunk_kda, x, "qkvgβ", disable_recompute=True)
+
+
+def _called(
+    function: Callable[..., tuple[Tensor, Tensor]], x: Arguments, names: str, **options: bool
+) -> tuple[Tensor, Tensor]:
+    """Call a function that takes tokens and gates in order."""
+    return function(
+        *(x[name] for name in names),
         scale=scale(x),
         initial_state=x["initial state"],
         output_final_state=True,
-        disable_recompute=True,
+        **options,
     )
 
 
