@@ -20,7 +20,7 @@ from . import (
     summation,
     values,
 )
-from .results import Results, really_made
+from .results import Results, instantiate
 from .verdict import Finding, not_applicable
 
 GATES: tuple[ModuleType, ...] = (
@@ -45,7 +45,7 @@ def plan(task: Task, seed: int) -> tuple[Probe, ...]:
     probes: dict[Probe, None] = {}
     for gate in GATES:
         if gate.NAME not in task.waived:
-            probes.update(dict.fromkeys(really_made(task, gate.plan(task), seed)))
+            probes.update(dict.fromkeys(instantiate(task, gate.plan(task), seed)))
     return tuple(probes)
 
 

@@ -6,7 +6,7 @@ from ..tasks.model import Task
 from ..tasks.observation import SanitizerFinding
 from ..tasks.probe import Probe
 from .comparison import outcome_of
-from .results import Results, really_made
+from .results import Results, instantiate
 
 DEADLY = ("signal", "exit")
 """Kinds of fault that took the candidate's process with them."""
@@ -17,7 +17,7 @@ def muted_probe(task: Task, seed: int) -> Probe:
 
     If the output is still right, the kernels are not what computes it.
     """
-    return really_made(
+    return instantiate(
         task, [Probe(sizes=dict(task.family.base), values="normal", mute=True)], seed
     )[0]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..tasks.model import Task
 from ..tasks.observation import Observation, Tuning
 from ..tasks.probe import Probe
-from .results import Results, really_made
+from .results import Results, instantiate
 
 TELLING = ("own", "normal")
 """Input families in which a wrong value shows anywhere."""
@@ -31,7 +31,7 @@ def unjudged(
         if not probe.mute:
             for tuning in seen.tunings:
                 fitting[tuning.kernel] = max(fitting.get(tuning.kernel, 0), tuning.fitting)
-    for probe in really_made(task, planned, seed):
+    for probe in instantiate(task, planned, seed):
         seen = observations.get(probe)
         if seen is not None and probe.values in TELLING:
             for tuning in seen.tunings:
@@ -45,7 +45,7 @@ def unjudged(
             for kernel, count in fitting.items()
         )
     ]
-    return really_made(task, (replace(base, configuration=number) for number in numbers), seed)
+    return instantiate(task, (replace(base, configuration=number) for number in numbers), seed)
 
 
 def judged(results: Results) -> list[Probe]:

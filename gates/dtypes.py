@@ -12,15 +12,13 @@ unless the task demands that dtype.
 
 from __future__ import annotations
 
-from ..tasks.model import Task
+from ..tasks.model import DTYPES, Task
 from ..tasks.probe import Probe
 from .comparison import Outcome, askable, evidence_of, judge_probes, outcome_of, refuses_dtype
 from .results import Results
 from .verdict import Finding
 
 NAME = "PRC-01"
-
-DTYPES = ("float32", "float16", "bfloat16")
 
 
 def plan(task: Task) -> tuple[Probe, ...]:

@@ -27,14 +27,14 @@ class Results:
 
     def asked(self, planned: Iterable[Probe]) -> list[Probe]:
         """The planned probes as they were really made, under this verdict's seed."""
-        return really_made(self.task, planned, self.seed)
+        return instantiate(self.task, planned, self.seed)
 
 
-def really_made(task: Task, planned: Iterable[Probe], seed: int) -> list[Probe]:
-    """Planned probes as they are made, each once.
+def instantiate(task: Task, planned: Iterable[Probe], seed: int) -> list[Probe]:
+    """Planned probes as one verdict makes them, each once.
 
-    They are moved to a seed, so that a policy cannot learn the inputs of one verdict, and where the
-    task does not demand float32, those in float32 to the task's own dtype.
+    They are moved to its seed, so that a policy cannot learn the inputs of one verdict; and those
+    in float32 to the task's own dtype, where the task does not demand float32.
     """
     made = (
         replace(

@@ -25,7 +25,7 @@ from ..tasks.work import CallWork, KernelWork, OperationWork
 from ..vgpu.operations import Operation, operations_of
 from ..vgpu.timing import TARGETS, Counts, Target, model, model_operation
 from .comparison import describe, outcome_of
-from .results import Results, really_made
+from .results import Results, instantiate
 from .speed import Speed
 from .truth import Truth
 
@@ -42,11 +42,11 @@ def timed_probe(task: Task, seed: int, *, native_fits: bool) -> Probe:
         native_fits: whether the native shape is small enough to be judged.
     """
     if native_fits or not task.family.base:
-        return really_made(task, [Probe(values="own", timed=True)], seed)[0]
+        return instantiate(task, [Probe(values="own", timed=True)], seed)[0]
     origin = task.origin or task.id
     members = [task.family.base, *task.family.variants(), task.family.long]
     sizes = max(filter(None, members), key=lambda m: input_elements(task.source, m, origin))
-    return really_made(task, [Probe(sizes=dict(sizes), values="normal", timed=True)], seed)[0]
+    return instantiate(task, [Probe(sizes=dict(sizes), values="normal", timed=True)], seed)[0]
 
 
 def modelled_speed(results: Results, probe: Probe, name: str = TARGET) -> Speed | str:

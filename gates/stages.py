@@ -19,7 +19,7 @@ from ..tasks.model import Task
 from ..tasks.probe import Probe
 from . import battery, hardware, kernelbench_rule, placement, values
 from .channels import channels, muted_probe
-from .results import Results, really_made
+from .results import Results, instantiate
 from .verdict import FATAL_CHANNELS, Status, Verdict, not_asked
 
 Stage = tuple[Probe, ...]
@@ -38,7 +38,7 @@ def divide(task: Task, probes: Sequence[Probe], seed: int) -> tuple[Stage, ...]:
     """
     base = dict(task.family.base)
     planned = [*values.plan(task), *placement.plan(task), *kernelbench_rule.plan(task)]
-    decisive = {probe for probe in really_made(task, planned, seed) if probe.sizes == base}
+    decisive = {probe for probe in instantiate(task, planned, seed) if probe.sizes == base}
     decisive.add(muted_probe(task, seed))
     first = tuple(probe for probe in probes if probe in decisive)
     second = tuple(p for p in probes if p not in decisive and _costs_no_compile(task, p))

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .cell import HarnessError, Limits, Workshop, default_device
+from .cell import HarnessError, Limits, Workshop, default_device, review
 from .gates.oracle import Oracle
 from .gates.truth import Truth
 from .gates.verdict import Verdict
 from .grading import Grading, broken
 from .tasks.catalog import find_task
 from .tasks.model import Task, TaskError
-from .tasks.observation import KernelResources, Observation
+from .tasks.observation import Fault, KernelResources, Observation
 from .tasks.probe import Probe
 from .trials import Trials
 
@@ -154,7 +154,7 @@ class Grader:
         """
         with closing(Grading(self, task, source)) as grading:
             grading.truths[probe] = grading.truth(probe)
-            fault = grading.refusal()
+            fault = self.refusal(source)
             if fault is None:
                 grading.observe([probe])
             else:
@@ -170,6 +170,10 @@ class Grader:
     def architecture_name(self) -> str:
         """Whose code runs: `sm_80` and the like, or `native` on a CUDA device."""
         return "native" if self.device_name == "cuda" else f"sm_{self.architecture}"
+
+    def refusal(self, source: str) -> Fault | None:
+        """What the source policy says of a source, unless it is vouched for."""
+        return review(source) if self.vouched is None else None
 
     def workshop(self) -> Workshop:
         """The warm workshop, started on first use."""

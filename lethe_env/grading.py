@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .ahead_of_time import compile_ahead
-from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError, review
+from .cell import CONFIGURATION_LIMIT, CallRequest, Cell, HarnessError
 from .gates import (
     battery,
     configurations,
@@ -24,7 +24,7 @@ from .gates import (
 )
 from .gates.channels import DEADLY, channels, kernel_role, muted_probe
 from .gates.declaration import declares_tf32
-from .gates.results import Results, really_made
+from .gates.results import Results, instantiate
 from .gates.roofline import modelled_speed, timed_probe, untimed
 from .gates.speed import Speed
 from .gates.truth import Truth
@@ -69,11 +69,14 @@ class Grading:
 
     def verdict(self) -> Verdict:
         """Run every phase; what breaks on our side becomes `ERROR` findings."""
-        fault = self.refusal()
+        fault = self.grader.refusal(self.source)
         if fault is not None:
             return self._unjudged(fault)
         with self._timed("plan"):
-            probes = self._probes()
+            probes = self._plan()
+        if self._is_out_of_reach(probes[0]):
+            self._ask_in_float32()
+            probes = self._plan()
         try:
             fault, reason = self._ask(probes)
             if fault is not None and fault.kind in unsupported.KINDS:
@@ -87,10 +90,6 @@ class Grading:
         with self._timed("judge"):
             verdict = self._judged(results)
             return stages.curtail(verdict, results, probes, reason) if reason else verdict
-
-    def refusal(self) -> Fault | None:
-        """What the source policy says, unless the source is vouched for."""
-        return review(self.source) if self.grader.vouched is None else None
 
     def close(self) -> None:
         """End the candidate's process."""
@@ -266,18 +265,20 @@ class Grading:
         self.containment = f"without {'; '.join(missing)}" if missing else "complete"
         return cell
 
-    def _probes(self) -> list[Probe]:
-        """Everything to ask; in float32 if the reference cannot take what the task asks for."""
-        probes = self._plan()
-        if self.task.working_dtype != "float32" and self.truth(probes[0]).error:
-            self.task = replace(self.task, dtypes=("float32", *self.task.dtypes))
-            self._requests = Requests(self.task, self.grader.call_seconds)
-            probes = self._plan()
-        return probes
+    def _is_out_of_reach(self, first: Probe) -> bool:
+        """Whether the reference cannot take the half type in which it would be asked."""
+        if self.task.working_dtype == "float32":
+            return False
+        with self._timed("oracle"):
+            return bool(self.truth(first).error)
+
+    def _ask_in_float32(self) -> None:
+        self.task = replace(self.task, dtypes=("float32", *self.task.dtypes))
+        self._requests = Requests(self.task, self.grader.call_seconds)
 
     def _plan(self) -> list[Probe]:
         probes = dict.fromkeys(battery.plan(self.task, self.grader.seed))
-        trials = really_made(self.task, kernelbench_rule.plan(self.task), self.grader.seed)
+        trials = instantiate(self.task, kernelbench_rule.plan(self.task), self.grader.seed)
         probes.update(dict.fromkeys(trials))
         probes[muted_probe(self.task, self.grader.seed)] = None
         probes[self._timed_probe()] = None

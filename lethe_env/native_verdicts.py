@@ -18,10 +18,10 @@ from .tasks.model import Task
 
 DTYPE = "float16"
 """The one that the native backward is for."""
-TARGET = "sm_100"
+ARCHITECTURE = 100
 BASE_LENGTH, LONG_LENGTH = 19, 70
 """Tokens of most questions, less than a chunk as at the base of the members' own tasks, and of long
-sums: a chunk and a bit. Truths take a second for every few tokens."""
+sums, a chunk and a bit. Truths are derived token by token, so lengths are what they cost."""
 CALL_SECONDS, VERDICT_SECONDS = 240.0, 3600.0
 """Of one call, and of all: kernels are compiled in them, anew for every width."""
 VALUES = 2
@@ -57,7 +57,8 @@ def native_grader(stages: Sequence[StageReport]) -> Grader:
     prepare = f"{modules.__name__}:{modules.prepare.__name__}"
     return Grader(
         device="vgpu",
-        targets=(TARGET,),
+        targets=(f"sm_{ARCHITECTURE}",),
+        architecture=ARCHITECTURE,
         vouched=Vouched(prepare, resources),
         call_seconds=CALL_SECONDS,
         limits=Limits(verdict_seconds=VERDICT_SECONDS),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .cell import CallRequest, Cell, ModelRequest, review
+from .cell import CallRequest, Cell, ModelRequest
 from .gates import battery, kernelbench_rule, unsupported
 from .gates.kernelbench_rule import Rule, Tally
 from .gates.verdict import Finding, Status, Verdict, errored, failed, not_applicable
@@ -49,7 +49,7 @@ class Trials:
             HarnessError: the harness broke.
         """
         self._sizes = self._member()
-        fault = review(self.source)
+        fault = self.grader.refusal(self.source)
         if fault is not None:
             return self._verdict(failed(kernelbench_rule.NAME, fault.message), fault)
         with self.grader.workshop().open(self.source) as cell:

@@ -24,6 +24,10 @@ OP_CLASSES = (
 )
 
 
+DTYPES = ("float32", "float16", "bfloat16")
+"""Those a task may demand and a gate asks for."""
+
+
 class TaskError(Exception):
     """The task itself is at fault: its file, its metadata or its reference."""
 
@@ -91,6 +95,9 @@ class Task:
         if self.op_class not in OP_CLASSES:
             known = ", ".join(OP_CLASSES)
             raise TaskError(f"task {self.id}: unknown op class {self.op_class!r}; known: {known}")
+        if not self.dtypes or set(self.dtypes) - set(DTYPES):
+            known = ", ".join(DTYPES)
+            raise TaskError(f"task {self.id}: dtypes are one or more of {known}, not {self.dtypes}")
         for gate, reason in self.waived.items():
             if not reason:
                 raise TaskError(f"task {self.id}: the waiver of {gate} needs a reason")

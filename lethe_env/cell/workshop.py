@@ -54,7 +54,9 @@ class Workshop:
         self.limits = limits or Limits()
         self._server = ForkServer(device, self.limits, prepare, architecture)
         self._desk = self._open_desk() if device == "vgpu" else None
-        compiling = self._server if device == "vgpu" else ForkServer("compiler", self.limits)
+        compiling = self._server
+        if device != "vgpu":
+            compiling = ForkServer("compiler", self.limits, prepare)
         self._compilers = CompilerPool(compiling, self.limits)
 
     def __enter__(self) -> Workshop:

@@ -206,7 +206,10 @@ def _result(
 
 def _demanding(task: Task, rule: Rule) -> Task:
     """The task whose candidates may not refuse the rule's precision, and may refuse float32."""
-    return task if rule.precision in task.dtypes else replace(task, dtypes=(rule.precision,))
+    if rule.precision in task.dtypes:
+        return task
+    others = (dtype for dtype in task.dtypes if dtype != "float32")
+    return replace(task, dtypes=(rule.precision, *others))
 
 
 def _metadata(settings: Settings, device: str) -> dict[str, Any]:

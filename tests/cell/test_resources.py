@@ -243,3 +243,23 @@ def test_observed_launches_compile(shop):
         launches = cell.call(request).launches
     (entry,) = shop.resources(source, launches, ["sm_90"])
     assert entry.error is None and entry.threads == 128
+
+
+def test_kernels_of_ours_are_compiled_where_they_were_prepared(shop):
+    pointer = {"pointer": "float16"}
+    launch = Launch(
+        kernel="unit_length_kernel",
+        arguments={
+            **{"x": pointer, "y": pointer, "inverse": FLOAT},
+            **{"width": {"value": 48}, "eps": {"value": 1e-6}, "BLOCK": {"constexpr": 64}},
+        },
+        grid=(4,),
+    )
+    source = "from lethe_env.kernels.gated_delta import unit_length\nclass ModelNew: pass"
+    with Workshop(
+        "interpreter", prepare=["lethe_env.kernels.gated_delta.blackwell.modules:LinearAttention"]
+    ) as ours:
+        (found,) = ours.resources(source, [launch], ["sm_90"])
+    assert found.error is None and found.registers > 0
+    (unknown,) = shop.resources("class ModelNew: pass", [launch], ["sm_90"])
+    assert unknown.error == "the source defines no function unit_length_kernel"

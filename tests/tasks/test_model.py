@@ -34,6 +34,20 @@ def test_a_waiver_needs_a_reason():
         Task(id="a", source="", waived={"ORD-01": ""})
 
 
+@pytest.mark.parametrize("dtypes", [(), ("fp16",), ("float32", "float64")])
+def test_dtypes_are_those_that_gates_ask_for(dtypes):
+    with pytest.raises(TaskError, match=r"one or more of float32, float16, bfloat16, not \("):
+        task(dtypes=dtypes)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "working"),
+    [(("float16", "float32"), "float32"), (("bfloat16", "float16"), "bfloat16")],
+)
+def test_questions_are_asked_in_float32_or_in_the_first_dtype(dtypes, working):
+    assert task(dtypes=dtypes).working_dtype == working
+
+
 def test_an_unknown_class_names_the_known_ones():
     with pytest.raises(TaskError, match=r"unknown op class 'sorting'.*softmax"):
         Task(id="a", source="", op_class="sorting")
