@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from lethe_env.gates.kernelbench_rule import Rule
 from lethe_env.gates.verdict import Status
 from lethe_env.grader import Grader, Vouched
+from lethe_env.service.jobs import Job
 from lethe_env.tasks.model import ShapeFamily, Task, TaskError
 from lethe_env.tasks.observation import KernelResources
 
@@ -332,8 +334,11 @@ def test_a_source_of_ours_imports_what_was_prepared_and_stays_confined(task):
         assert "PermissionError" in grader.grade(task, peeping).finding("CMP-01").reason
 
 
-def test_a_policys_source_does_not(quick, task):
-    assert "lethe_env" in quick.grade(task, OURS).fault
+@pytest.mark.parametrize("rule", [None, Rule()])
+def test_a_policys_source_does_not(quick, task, rule):
+    (verdict,) = quick.grade_many([Job(task, OURS, rule)])
+    assert "the import of `lethe_env` is not allowed in a candidate" in str(verdict.to_json())
+    assert not verdict.passed and not verdict.errored
 
 
 def test_kernels_of_ours_that_are_not_tritons_are_held_to_the_limits(task):

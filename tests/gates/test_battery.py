@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from lethe_env.gates import battery
+from lethe_env.gates.results import instantiate
 from lethe_env.gates.verdict import Status
 from lethe_env.tasks.model import ShapeFamily, Task
+from lethe_env.tasks.probe import Probe
 
 from ..doubling import DOUBLE
 
@@ -43,6 +45,14 @@ def test_the_reference_itself_passes_every_gate(row_sum, grade_in_process):
     assert {name: f.status for name, f in findings.items()} == dict.fromkeys(
         battery.GATE_NAMES, Status.PASS
     ), {name: f.reason for name, f in findings.items() if f.status is not Status.PASS}
+
+
+def test_what_two_dtypes_would_ask_is_asked_once(row_sum):
+    task = replace(row_sum, dtypes=("float16",))
+    planned = [Probe(dtype="float32"), Probe(dtype="float16"), Probe(dtype="bfloat16")]
+    made = instantiate(task, planned, seed=5)
+    assert [(probe.dtype, probe.seed) for probe in made] == [("float16", 5), ("bfloat16", 5)]
+    assert len(instantiate(row_sum, planned, seed=5)) == 3
 
 
 def test_a_task_in_half_types_is_asked_in_them(row_sum, grade_in_process):

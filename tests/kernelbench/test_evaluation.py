@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lethe_env import kernelbench
+from lethe_env.gates.kernelbench_rule import Rule
 from lethe_env.gates.speed import Speed
 from lethe_env.kernelbench import KernelExecResult, eval_kernel_against_ref
 from lethe_env.kernelbench.backends import BACKENDS, missing
@@ -83,6 +84,14 @@ def test_the_rule_is_asked_with_what_the_caller_chose(verifier):
     rule = job.rule
     assert (rule.seed, rule.trials, rule.precision, rule.limit) == (7, 3, "bfloat16", 0.01)
     assert job.task.dtypes == ("bfloat16",)
+
+
+def test_a_precision_takes_the_place_of_float32_alone(verifier):
+    task = replace(task_of("double", DOUBLE), dtypes=("float32", "bfloat16"))
+    settings = Settings(rule=Rule(precision="float16"))
+    evaluate_many([(task, GOOD)], settings, verifier)
+    (job,) = verifier.batches[0]
+    assert job.task.dtypes == ("float16", "bfloat16")
 
 
 def test_what_the_harness_fails_to_judge_is_not_wrong(verifier):
