@@ -5,8 +5,9 @@
 
 Every kernel is priced by what it does: its bytes, its products and its instructions
 (`docs/virtual_gpu.md`, "Modelled time"). It is no measurement, and waiting is not in it. Where the
-library tunes, the configuration is taken that is the fastest for all heads together. It is asked
-for the backward alone: what it would compute a second time to save memory is kept.
+library tunes, the configuration is taken that is the fastest for all heads together. Of KDA it
+is asked to keep what it would compute a second time to save memory; its other members compute
+states again in the backward.
 """
 
 from __future__ import annotations

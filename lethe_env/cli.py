@@ -30,6 +30,7 @@ from .command_line import (
     log,
     open_grader,
     out,
+    recorded_architecture,
 )
 from .evaluate_command import evaluate
 from .gates.comparison import outcome_of
@@ -43,6 +44,7 @@ from .service.client import brokers, stop_brokers
 from .tasks.catalog import find_task, load_tasks, suite
 from .tasks.model import Task, TaskError
 from .tasks.probe import Probe
+from .vgpu.timing import DEFAULT_ARCHITECTURE
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,7 +85,7 @@ def grade(
     file: Annotated[Path, typer.Argument(help="The candidate: a file that defines ModelNew.")],
     device: Device = "auto",
     targets: Targets = ALL_TARGETS,
-    architecture: Architecture = 80,
+    architecture: Architecture = DEFAULT_ARCHITECTURE,
     seed: Seed = 0,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also write the verdict here.")] = None,
@@ -123,9 +125,7 @@ def reproduce(
         raise typer.Exit(PASSED)
     rows = []
     targets = verdict.environment.get("targets", ALL_TARGETS)
-    code = verdict.environment.get("architecture", "sm_80")
-    architecture = int(code.removeprefix("sm_")) if code.startswith("sm_") else 80
-    with open_grader(device, targets, 0, architecture) as grader:
+    with open_grader(device, targets, 0, recorded_architecture(verdict)) as grader:
         for name, evidence in failing:
             probe = Probe(**evidence.probe)
             truth, seen = grader.ask(task, verdict.source, probe)

@@ -11,11 +11,12 @@ import typer
 from rich.console import Console
 
 from .cell import TARGETS
+from .gates.verdict import Verdict
 from .grader import DEFAULT_TARGETS, Grader
 from .progress import shown
 from .rendering import evaluation_view
 from .service.options import GraderOptions
-from .vgpu.timing import ARCHITECTURES
+from .vgpu.timing import ARCHITECTURES, DEFAULT_ARCHITECTURE
 
 PASSED, FAILED, USAGE, HARNESS = 0, 1, 2, 3
 DEVICES = ("auto", "cuda", "vgpu", "interpreter")
@@ -74,6 +75,12 @@ def checked_architecture(architecture: int) -> int:
     return architecture
 
 
+def recorded_architecture(verdict: Verdict) -> int:
+    """The architecture that a verdict was made on; the default if that was a GPU's own."""
+    number = verdict.environment.get("architecture", "").removeprefix("sm_")
+    return int(number) if number.isdigit() else DEFAULT_ARCHITECTURE
+
+
 def grader_options(device: str, targets: str = ALL_TARGETS, seed: int = 0) -> GraderOptions:
     """What verdicts are asked for.
 
@@ -97,7 +104,9 @@ def conclude(summary: dict[str, Any], *, as_json: bool) -> NoReturn:
 
 
 @contextmanager
-def open_grader(device: str, targets: str, seed: int, architecture: int = 80) -> Iterator[Grader]:
+def open_grader(
+    device: str, targets: str, seed: int, architecture: int = DEFAULT_ARCHITECTURE
+) -> Iterator[Grader]:
     """A grader that shows how far a verdict has come.
 
     Raises:

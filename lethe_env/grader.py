@@ -21,6 +21,7 @@ from .tasks.model import Task, TaskError
 from .tasks.observation import Fault, KernelResources, Observation
 from .tasks.probe import Probe
 from .trials import Trials
+from .vgpu.timing import DEFAULT_ARCHITECTURE
 
 if TYPE_CHECKING:
     from .service.jobs import Job
@@ -75,7 +76,7 @@ class Grader:
     fail_fast: bool = False
     """Whether a candidate is dropped at its first failure, see `gates.stages`. Whether it passes
     does not depend on it."""
-    architecture: int = 80
+    architecture: int = DEFAULT_ARCHITECTURE
     """Whose code runs where there is no GPU, and on whose figures times are modelled: 80 (A100), 90
     (H100) or 100 (B200)."""
     progress: Progress | None = None

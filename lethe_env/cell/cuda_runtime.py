@@ -14,10 +14,9 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from ..vgpu.timing import DEFAULT_ARCHITECTURE
 from .claims import device_properties, driver_properties
 from .cuda_stand_in import DEVICE, HOST, mark, set_default_device
-
-_ARCHITECTURE = 80
 
 
 class Stream:
@@ -79,7 +78,7 @@ class Driver:
 
     def get_current_device(self) -> int:
         """The only device; numbered by target, so that compiled kernels are kept apart."""
-        return 0 if self._target.arch == _ARCHITECTURE else self._target.arch
+        return 0 if self._target.arch == DEFAULT_ARCHITECTURE else self._target.arch
 
     def set_current_device(self, device: int) -> None:
         """There is only one."""
@@ -117,12 +116,12 @@ def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def install_driver(architecture: int = _ARCHITECTURE) -> None:
+def install_driver(architecture: int = DEFAULT_ARCHITECTURE) -> None:
     """Give Triton a driver for a device of this architecture (80 for compute capability 8.0)."""
     triton.runtime.driver.set_active(Driver(GPUTarget("cuda", architecture, 32)))
 
 
-def install_runtime(architecture: int = _ARCHITECTURE) -> None:
+def install_runtime(architecture: int = DEFAULT_ARCHITECTURE) -> None:
     """Make `torch.cuda` in this process answer as if there were one GPU of this architecture."""
     stream, claimed = Stream(), device_properties(architecture)
     replacements: dict[str, Any] = {

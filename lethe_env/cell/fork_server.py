@@ -18,6 +18,7 @@ from typing import Any
 
 from ..vgpu.cores import THREADS_VARIABLE
 from ..vgpu.store import cache_root
+from ..vgpu.timing import DEFAULT_ARCHITECTURE
 from .conversation import Conversation
 from .protocol import ClosedError, DeadlineError, HarnessError, ProtocolError, receive, send
 from .requests import Limits
@@ -40,7 +41,7 @@ class ForkServer:
         device: str,
         limits: Limits,
         prepare: Sequence[str] = (),
-        architecture: int = 80,
+        architecture: int = DEFAULT_ARCHITECTURE,
     ) -> None:
         """Prepare; the process starts when it is first needed.
 

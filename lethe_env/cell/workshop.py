@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..tasks.observation import KernelResources, Launch
-from ..vgpu.timing import ARCHITECTURES
+from ..vgpu.timing import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from .arena import InputArena, OutputArena
 from .cell import Cell
 from .fork_server import ForkServer
@@ -34,7 +34,7 @@ class Workshop:
         device: str,
         limits: Limits | None = None,
         prepare: Sequence[str] = (),
-        architecture: int = 80,
+        architecture: int = DEFAULT_ARCHITECTURE,
     ) -> None:
         """Prepare; servers start when first needed.
 

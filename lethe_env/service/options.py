@@ -11,6 +11,7 @@ from typing import Any
 
 from ..cell import Limits
 from ..grader import DEFAULT_TARGETS, Grader, cache_directory
+from ..vgpu.timing import DEFAULT_ARCHITECTURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class GraderOptions:
     """Where truths and verdicts are kept; `None` keeps them in memory only."""
     fail_fast: bool = False
     """Whether a candidate is dropped at its first failure, see `gates.stages`."""
-    architecture: int = 80
+    architecture: int = DEFAULT_ARCHITECTURE
     """Whose code runs where there is no GPU: 80, 90 or 100."""
 
     def grader(self) -> Grader:

@@ -24,7 +24,7 @@ from .machine import program
 from .memory import Pointer
 from .ptx.model import UnsupportedError
 from .session import LaunchError, Session
-from .timing import ARCHITECTURES, TARGETS, Target, modelled_time_us
+from .timing import ARCHITECTURES, DEFAULT_ARCHITECTURE, TARGETS, Target, modelled_time_us
 
 SHARED_MEMORY_BYTES = 232448
 """Most dynamic shared memory of a block. That of compute capability 9.0 and 10.0 whatever the code
@@ -106,7 +106,7 @@ class VirtualDriver(DriverBase):
         self,
         session: Session | None = None,
         *,
-        architecture: int = 80,
+        architecture: int = DEFAULT_ARCHITECTURE,
         translate: Translate | None = None,
         device: torch.device | None = None,
         interface: Any = None,

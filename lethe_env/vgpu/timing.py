@@ -177,6 +177,8 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 
 ARCHITECTURES: Mapping[int, str] = MappingProxyType({80: "A100", 90: "H100", 100: "B200"})
 """Compute capabilities whose code can be run, ten times the number, and the GPU of each."""
+DEFAULT_ARCHITECTURE = 80
+"""The one with the fewest instructions, which newer ones have, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
