@@ -10,6 +10,9 @@ _MANGLED = {"half": "f16", "float": "f32", "double": "f64"}
 _FLOAT_OF_BITS = {16: "half", 32: "float", 64: "double"}
 _BITS_OF_FLOAT = {"half": 16, "float": 32, "double": 64}
 
+SINGLE = "single"
+"""Type of an operand or a result that is a half as the f32 of its value, any NaN for a NaN."""
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -20,9 +23,9 @@ class Definition:
     ir: str
     """The text of one `define internal`."""
     operand_types: tuple[str, ...]
-    """Register types of the parameters: `pred`, `b16`, `b32`, `b64`."""
+    """Register types of the parameters: `pred`, `b16`, `b32`, `b64`; or `SINGLE`."""
     result_types: tuple[str, ...]
-    """Register types of the results; several are returned as one struct."""
+    """Those of the results; several are returned as one struct."""
     requires: frozenset[str] = frozenset()
     """Names of the shared functions that must be in the module (`library.prelude`)."""
 
@@ -106,9 +109,10 @@ class Builder:
         self._called: list[str] = []
 
     def operand(self, register: str) -> Value:
-        """The next parameter, of a register type."""
+        """The next parameter, of a register type or `SINGLE`."""
         self.operand_types.append(register)
-        return self.parameter("i1" if register == "pred" else f"i{register[1:]}")
+        element = {"pred": "i1", SINGLE: "float"}.get(register)
+        return self.parameter(element or f"i{register[1:]}")
 
     def parameter(self, element: str) -> Value:
         """The next parameter, of an LLVM element type."""
@@ -121,6 +125,11 @@ class Builder:
         register = "pred" if value.element == "i1" else f"b{value.bits}"
         self.result_types.append(register)
         self.returns(self.bits(value))
+
+    def result_single(self, value: Value) -> None:
+        """The next result, an f32 that stands for a half."""
+        self.result_types.append(SINGLE)
+        self.returns(value)
 
     def returns(self, value: Value) -> None:
         """The next result, as it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import rounding
-from .builder import Builder, Value
+from .builder import SINGLE, Builder, Value
 from .floating import Treatment, take_format
 from .integer import Definer
 from .opcode import Modifiers
@@ -21,12 +21,13 @@ def extremum(code: Modifiers, build: Builder) -> None:
     by_magnitude = code.flag("xorsign")
     if by_magnitude and not code.flag("abs"):
         raise code.unsupported(".xorsign needs .abs")
+    single = form.name == "f16" and code.flag(SINGLE)
     code.finish()
     if flushes and form.name not in ("f32", "f16", "f16x2"):
         raise code.unsupported(f".ftz does not go with .{form.name}")
     if form.name == "f64" and (propagates or by_magnitude):
         raise code.unsupported("f64 has neither .NaN nor .xorsign")
-    treatment = Treatment(flushes)
+    treatment = Treatment(flushes, single=single)
     a, b = treatment.operand(build, form), treatment.operand(build, form)
     if by_magnitude:
         value = _by_magnitude(build, code.opcode[0], a, b, propagates)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import directed, rounding
-from .builder import Builder, Value
+from .builder import SINGLE, Builder, Value
 from .integer import Definer
 from .opcode import SCALARS, Modifiers, Scalar
 
@@ -50,9 +50,13 @@ class Treatment:
     flushes: bool
     saturates: bool = False
     clamps: bool = False
+    single: bool = False
+    """Whether operands are `SINGLE`, and the result is that as well as bits."""
 
     def operand(self, build: Builder, form: Format) -> Value:
         """The next operand, flushed, as an f32 or f64."""
+        if self.single:
+            return build.operand(SINGLE)
         bits = form.operand(build)
         if self.flushes:
             bits = rounding.flush_bits(build, bits)
@@ -68,13 +72,21 @@ class Treatment:
 
     def result(self, build: Builder, form: Format, value: Value) -> None:
         """Give an f32 or f64 as the result, rounded to the format."""
-        bits = rounding.narrow(build, self.adjust(build, value), form.scalar)
+        value = self.adjust(build, value)
+        bits = rounding.narrow(build, value, form.scalar)
         form.result(build, rounding.flush_bits(build, bits) if self.flushes else bits)
+        if self.single:
+            build.result_single(build.cast("fpext", build.cast("fptrunc", value, "half"), "float"))
 
 
 def take_treatment(code: Modifiers, form: Format, relu: bool = False) -> Treatment:
-    """Consume `.ftz`, `.sat` and, where allowed, `.relu`."""
-    treatment = Treatment(code.flag("ftz"), code.flag("sat"), relu and code.flag("relu"))
+    """Consume `.ftz`, `.sat`, where allowed `.relu`, and `single` of f16."""
+    treatment = Treatment(
+        code.flag("ftz"),
+        code.flag("sat"),
+        relu and code.flag("relu"),
+        form.name == "f16" and code.flag(SINGLE),
+    )
     if treatment.flushes and form.name not in _FLUSHABLE:
         raise code.unsupported(f".ftz does not go with .{form.name}")
     if treatment.saturates and form.name not in _FLUSHABLE:

@@ -12,24 +12,26 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from .room import Room
+
 _KEPT_BYTES = 256 << 20
 _LAST_MARK = 0x7FFFFFFF
 
 
 class CellPool:
-    """Arrays of cells that no launch uses at the moment."""
+    """Rooms for cells, uint64 `[cells]`, that no launch uses at the moment."""
 
     def __init__(self) -> None:
-        self._free: list[np.ndarray] = []
+        self._free: list[Room] = []
         self._next_mark = 0
         self._lock = threading.Lock()
 
     @contextmanager
-    def lend(self, counts: list[int], blocks: int) -> Iterator[tuple[list[np.ndarray], int]]:
-        """Arrays for one launch, and the number below its first mark.
+    def lend(self, counts: list[int], blocks: int) -> Iterator[tuple[list[Room], int]]:
+        """Rooms for one launch, and the number below its first mark.
 
         Args:
-            counts: Cells wanted, per array.
+            counts: Cells wanted, per room.
             blocks: Blocks of the launch, each with a mark, and one more for several blocks.
         """
         with self._lock:
@@ -37,21 +39,21 @@ class CellPool:
                 self._free, self._next_mark = [], 0
             base = self._next_mark
             self._next_mark += blocks + 1
-            arrays = [self._take(count) for count in counts]
+            rooms = [self._take(count) for count in counts]
         try:
-            yield arrays, base
+            yield rooms, base
         finally:
             with self._lock:
                 if base < self._next_mark:
-                    self._keep(arrays)
+                    self._keep(rooms)
 
-    def _take(self, count: int) -> np.ndarray:
-        for position, array in enumerate(self._free):
-            if len(array) >= count:
+    def _take(self, count: int) -> Room:
+        for position, room in enumerate(self._free):
+            if len(room.array) >= count:
                 return self._free.pop(position)
-        return np.zeros(count, np.uint64)
+        return Room.of(np.zeros(count, np.uint64))
 
-    def _keep(self, arrays: list[np.ndarray]) -> None:
-        self._free = sorted(self._free + arrays, key=len)
-        while sum(array.nbytes for array in self._free) > _KEPT_BYTES:
+    def _keep(self, rooms: list[Room]) -> None:
+        self._free = sorted(self._free + rooms, key=lambda room: len(room.array))
+        while sum(room.array.nbytes for room in self._free) > _KEPT_BYTES:
             self._free.pop()

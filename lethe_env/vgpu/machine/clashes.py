@@ -7,7 +7,9 @@ only, or only been the target of atomic operations.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from .emit import Module, Writer
 from .layout import Context, Site
@@ -24,21 +26,40 @@ _WRITERS = 0x55555555
 """Of the words of these cells, those that tell of writers."""
 
 
-def find_clash(address: int, sites: Sequence[Site], context: Context, size_bytes: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class ThreadCells:
+    """Where one thread has its cells of a window."""
+
+    granules: int
+    """Address of those of the granules."""
+    sectors: int
+    """Address of those of the sectors."""
+
+
+def find_clash(
+    address: int, threads: Sequence[ThreadCells], context: Context, size_bytes: int
+) -> bool:
     """Whether two threads clash in a window.
 
     Args:
         address: of the native function.
-        sites: for every thread, a site that leads to its cells of the window.
+        threads: where each has its cells of the window.
         context: of any thread.
         size_bytes: of the window.
     """
+    windows = (Site * len(threads))()
+    for window, cells in zip(windows, threads, strict=True):
+        window.shadow, window.sectors = cells.granules, cells.sectors
+    sectors = -(-size_bytes // (1 << SECTOR_BITS))
+    return bool(_native(address)(windows, len(threads), ctypes.addressof(context), sectors))
+
+
+@lru_cache(maxsize=4)
+def _native(address: int) -> Callable[..., bool]:
     prototype = ctypes.CFUNCTYPE(
         ctypes.c_bool, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64
     )
-    windows = (Site * len(sites))(*sites)
-    sectors = -(-size_bytes // (1 << SECTOR_BITS))
-    return bool(prototype(address)(windows, len(sites), ctypes.addressof(context), sectors))
+    return prototype(address)
 
 
 def write_finder(module: Module) -> None:

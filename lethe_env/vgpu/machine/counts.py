@@ -76,24 +76,23 @@ def tally(kernel: Kernel, flow: Flow) -> Tally:
 
 
 def summarise(
-    of_blocks: Tally, executions: Sequence[np.ndarray], counters: Sequence[Counters]
+    of_blocks: Tally, executions: Sequence[np.ndarray], events: Sequence[np.ndarray]
 ) -> Mapping[str, int]:
     """All counts of a launch.
 
     Args:
         of_blocks: The kernel's.
         executions: Of every thread, how often a warp ran each block.
-        counters: Of every thread.
+        events: Of every thread, the fields of `Counters`, uint64.
 
     Returns:
         By name: those of the tally, and the fields of `Counters`.
     """
     amounts = of_blocks.amounts
     runs = sum(executions[1:], executions[0])
-    found = [np.frombuffer(counter, np.uint64) for counter in counters]
-    events = sum(found[1:], found[0])
+    found = sum(events[1:], events[0])
     run = runs[: len(amounts)] @ amounts
-    return dict(zip(of_blocks.names, run.tolist() + events.tolist(), strict=True))
+    return dict(zip(of_blocks.names, run.tolist() + found.tolist(), strict=True))
 
 
 def count_access(

@@ -22,6 +22,8 @@ def deadlocks(launch: Launch, workers: Sequence[Worker]) -> list[Finding]:
     Where some poll, the others wait for them.
     """
     stuck = [worker for worker in workers if worker.context.stop == _DEADLOCK]
+    if not stuck:
+        return []
     held: dict[int, list[str]] = {}
     for worker in stuck:
         block = launch.block_name(worker.context.block)

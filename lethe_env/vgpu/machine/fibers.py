@@ -13,9 +13,13 @@ import threading
 from collections.abc import Mapping
 from typing import TypeVar
 
+import numpy as np
+
+from ..alu.processor import has
 from ..ptx.model import UnsupportedError
 from .emit import Module, Writer
 from .layout import Context, Fiber
+from .room import Room
 from .values import Value
 
 STACK_BYTES = 1 << 23
@@ -28,9 +32,9 @@ _PROT_NONE = 0
 
 _SWITCH = {
     "x86_64": (
-        "pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15; "
-        "movq %rsp, (%rdi); movq %rsi, %rsp; "
-        "popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp; retq"
+        "leaq -128(%rsp), %rsp; pushq %rbp; pushq %rbx; leaq .Lback${:uid}(%rip), %rax; "
+        "pushq %rax; movq %rsp, (%rdi); movq %rsi, %rsp; popq %rax; jmpq *%rax; "
+        ".Lback${:uid}: popq %rbx; popq %rbp; leaq 128(%rsp), %rsp"
     ),
     "aarch64": (
         "stp x29, x30, [sp, #-160]!; stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; "
@@ -43,18 +47,33 @@ _SWITCH = {
         "ldp x29, x30, [sp], #160; ret"
     ),
 }
-"""`switch(slot, stack)`: save here, leave the stack pointer in `slot`, go on from `stack`."""
+"""Save here, leave the stack pointer in `slot`, go on from `stack`.
+
+On x86-64 within the function that switches, which has 128 bytes below its stack pointer, and by a
+jump: a return that goes elsewhere than its call came from is foreseen by no processor, nor are the
+returns after it. On aarch64 a function of its own.
+"""
+
+_CLOBBERED = {
+    "x86_64": "rax rcx rdx r8 r9 r10 r11 r12 r13 r14 r15 dirflag fpsr flags memory "
+    + " ".join(f"xmm{number}" for number in range(16)),
+}
+"""What other code may change before it comes back; the switch itself saves the rest."""
+_WIDE_CLOBBERED = " ".join(
+    [f"xmm{number}" for number in range(16, 32)] + [f"k{number}" for number in range(8)]
+)
+"""Also, where the processor has them."""
 
 _START = {
-    "x86_64": "movq %r12, %rdi; callq *%r13; ud2",
+    "x86_64": "popq %rdi; popq %rax; callq *%rax; ud2",
     "aarch64": "mov x0, x19; blr x20; brk #1",
 }
 """Where a new fiber begins: calls a function that never returns with the fiber as argument."""
 
 _IMAGE = {
-    # Words from the new stack pointer up: which saved register holds what, and the frame's size.
-    # After the pops and the return, x86-64 wants the stack 16-byte aligned at the call.
-    "x86_64": {"function": 2, "fiber": 3, "start": 6, "words": 9},
+    # Words from the new stack pointer up: where `_START` finds what, and the frame's size. When all
+    # is taken off, x86-64 wants the stack 16-byte aligned.
+    "x86_64": {"start": 0, "fiber": 1, "function": 2, "words": 3},
     "aarch64": {"fiber": 2, "function": 3, "start": 1, "words": 20},
 }
 
@@ -71,11 +90,12 @@ class Stacks:
         self._memory = mmap.mmap(-1, warps * step + _GUARD_BYTES)
         holder = ctypes.c_char.from_buffer(self._memory)
         start = -(-ctypes.addressof(holder) // _GUARD_BYTES) * _GUARD_BYTES
-        self.tops = [start + (warp + 1) * step for warp in range(warps)]
-        """Address just above each stack."""
+        tops = [start + (warp + 1) * step for warp in range(warps)]
+        self.tops = Room.of(np.array(tops, np.uint64))
+        """Address just above each stack, uint64 `[warps]`."""
         self._holder = holder
         protect = ctypes.CDLL(None, use_errno=True).mprotect
-        for top in self.tops:
+        for top in tops:
             guard = ctypes.c_void_p(top - step)
             if protect(guard, ctypes.c_size_t(_GUARD_BYTES), _PROT_NONE) != 0:
                 raise OSError(ctypes.get_errno(), "cannot protect the page below a warp's stack")
@@ -88,7 +108,7 @@ def borrow(warps: int) -> Stacks:
     """Stacks that no launch uses at the moment; what is in them is old."""
     with _LOCK:
         for position, stacks in enumerate(_FREE):
-            if len(stacks.tops) >= warps:
+            if len(stacks.tops.array) >= warps:
                 return _FREE.pop(position)
     return Stacks(warps)
 
@@ -97,16 +117,33 @@ def give_back(stacks: Stacks) -> None:
     """Keep stacks for a later launch, the largest few."""
     with _LOCK:
         _FREE.append(stacks)
-        _FREE.sort(key=lambda kept: len(kept.tops))
+        _FREE.sort(key=lambda kept: len(kept.tops.array))
         del _FREE[:-_KEPT_STACKS]
 
 
-def switch(module: Module) -> str:
-    """The function `switch(ptr slot, ptr stack)`."""
-    name = "fiber.switch"
+def switch(writer: Writer, slot: Value, stack: Value) -> None:
+    """Go on where another stack was left, until something switches to this one.
+
+    Args:
+        writer: Where to write.
+        slot: Where to leave this stack's pointer.
+        stack: Pointer of the other.
+    """
     assembly = _for_this_machine(_SWITCH)
-    module.add_text(name, _naked(name, "ptr %slot, ptr %stack", assembly))
-    return name
+    if platform.machine() in ("x86_64", "AMD64"):
+        writer.line(_in_line(assembly, slot, stack))
+        return
+    name = "fiber.switch"
+    writer.module.add_text(name, _naked(name, "ptr %slot, ptr %stack", assembly))
+    writer.call("void", name, slot, stack)
+
+
+def _in_line(assembly: str, slot: Value, stack: Value) -> str:
+    text = assembly.replace("$", "$$").replace("$${:uid}", "${:uid}")
+    names = _CLOBBERED["x86_64"] + (f" {_WIDE_CLOBBERED}" if has("avx512f") else "")
+    clobbered = ",".join(f"~{{{name}}}" for name in names.split())
+    constraints = f"={{rdi}},={{rsi}},0,1,{clobbered}"
+    return f'call {{ptr, ptr}} asm sideeffect "{text}", "{constraints}"({slot}, {stack})'
 
 
 def give_way(module: Module) -> str:
@@ -116,7 +153,7 @@ def give_way(module: Module) -> str:
         fiber = writer.read(context, Context, "current")
         slot = writer.field(fiber, Fiber, "stack")
         scheduler = writer.read(context, Context, "scheduler_stack")
-        writer.call("void", switch(module), slot, scheduler)
+        switch(writer, slot, scheduler)
         writer.give()
 
     return module.function("fiber.give_way", "void", [("ptr", "context")], build)

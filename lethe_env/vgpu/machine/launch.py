@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..ptx.model import Kernel
 from .cells import CellPool
 from .layout import MOST_RANKS, WINDOW_BITS
+from .room import Room
 from .schedule import cluster_order
 from .sectors import CELL_BYTES
 from .spans import SECTOR_BITS
@@ -54,6 +56,8 @@ _MULTIPROCESSORS, _MOST_BLOCKS, _MOST_WARPS = 108, 32, 64
 _SHARED_BYTES, _RESERVED_BYTES = 164 << 10, 1 << 10
 """Of an A100: multiprocessors, and what each holds; every block takes a kibibyte more."""
 _LARGE = 1 << 31
+_INDEX_BYTES = 4
+"""Of a block."""
 
 Argument = Address | Bytes | int | float
 
@@ -88,13 +92,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The blocks that one thread of a launch runs, or several in turns, and their cells."""
+    """The blocks that one thread of a launch begins with, and where it has its cells."""
 
-    order: np.ndarray
-    """Linear indices of the blocks in the order they begin, uint32."""
-    next_block: np.ndarray
+    order: int
+    """Address of the linear indices of the blocks in the order they begin, uint32."""
+    blocks: int
+    """How many these are."""
+    next_block: Room
     """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
-    cells: np.ndarray
+    cells: Room
     """Address of the cells of each window's granules, and of those of its sectors, or 0; uint64
     `[2, windows]`.
     """
@@ -110,13 +116,16 @@ class Launch:
     blocks: int
     shares: tuple[Share, ...]
     """One per thread."""
-    parameters: bytearray
+    order: Room
+    """Linear indices of all blocks in the order they begin, uint32 `[blocks]`."""
+    parameters: Room
     cluster: tuple[int, int, int]
     """Blocks per cluster along x, y and z."""
-    table: np.ndarray
+    table: Room
+    """See `Memory`."""
     mark_base: int
     """The number below the mark of block 0."""
-    released: np.ndarray
+    released: Room
     """Whether a block has released, by its mark less `mark_base`; the last entry is for several
     blocks. uint32 `[blocks + 2]`.
     """
@@ -180,38 +189,44 @@ def prepared(
     """
     blocks, cells = plan.blocks, plan.cells
     cluster = cluster_of(program.kernel, options, plan.grid)
-    order = cluster_order(plan.grid, cluster, options.seed)
+    order = Room.of(cluster_order(plan.grid, cluster, options.seed))
     released = np.zeros(blocks + 2, np.uint32)
     released[-1] = 1
     counts = [sum(counts) for counts in cells.values()]
-    with _POOL.lend(threads * counts, blocks) as (arrays, mark_base):
-        parts = np.array_split(order, threads) if threads > 1 else [order]
-        own = [arrays[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
+    with _POOL.lend(threads * counts, blocks) as (rooms, mark_base):
+        ends = [blocks * k // threads for k in range(threads + 1)]
+        own = [rooms[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
         yield Launch(
             program=program,
             options=options,
             grid=plan.grid,
             blocks=blocks,
             shares=tuple(
-                _share(part, cells, arrays, len(table))
-                for part, arrays in zip(parts, own, strict=True)
+                Share(
+                    order=order.address + _INDEX_BYTES * start,
+                    blocks=end - start,
+                    next_block=Room.of(np.zeros(1, np.uint64)),
+                    cells=_places(cells, rooms, len(table)),
+                )
+                for (start, end), rooms in zip(pairwise(ends), own, strict=True)
             ),
+            order=order,
             parameters=plan.parameters,
             cluster=cluster,
-            table=table,
+            table=Room.of(table),
             mark_base=mark_base,
-            released=released,
+            released=Room.of(released),
             variables=program.variables,
             shared_bytes=program.static_shared_bytes + options.shared_bytes,
         )
 
 
-def _share(order: np.ndarray, cells: Cells, arrays: Sequence[np.ndarray], windows: int) -> Share:
+def _places(cells: Cells, rooms: Sequence[Room], windows: int) -> Room:
+    """Of cells in rooms; see `Share.cells`."""
     places = np.zeros((2, windows), np.uint64)
-    for (window, (_, of_sectors)), array in zip(cells.items(), arrays, strict=True):
-        start = array.ctypes.data
-        places[0, window], places[1, window] = start + CELL_BYTES * of_sectors, start
-    return Share(order=order, next_block=np.zeros(1, np.uint64), cells=places)
+    for (window, (_, of_sectors)), room in zip(cells.items(), rooms, strict=True):
+        places[:, window] = room.address + CELL_BYTES * of_sectors, room.address
+    return Room.of(places)
 
 
 def cells_wanted(program: Program, arguments: Sequence[Argument], table: np.ndarray) -> Cells:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..alu import library, mma
 from ..alu.accumulation import accumulation_of
-from ..alu.builder import Definition
+from ..alu.builder import SINGLE, Definition
 from ..ptx.dataflow import CARRY
 from ..ptx.dataflow import sources as reads
 from ..ptx.model import (
@@ -47,6 +47,8 @@ class Lowering:
     depot_bytes: int
     sites: list[Instruction] = field(default_factory=list)
     """The instruction of every site, by the site's number."""
+    singles: dict[Value, Value] = field(default_factory=dict)
+    """What registers hold in whose lower bits a half lies, and the value of that; see `singles`."""
     required: dict[int, set[str]] = field(default_factory=dict)
     """Shared functions that arithmetic needs, by lanes."""
     polls: bool = False
@@ -88,7 +90,7 @@ def lower_arithmetic(lowering: Lowering, instruction: Instruction) -> None:
     form = ("dual",) if len(targets) == 2 else ()
     if instruction.opcode[0] in ("min", "max") and len(sources) == 3:
         form = ("triple",)
-    definition = _defined(instruction, library.define, (*instruction.opcode, *form), lanes)
+    definition = defined(instruction, library.define, (*instruction.opcode, *form), lanes)
     if len(definition.operand_types) == len(sources) + 1:
         sources.append(Register(CARRY))
     if len(definition.result_types) == len(targets) + 1:
@@ -99,7 +101,7 @@ def lower_arithmetic(lowering: Lowering, instruction: Instruction) -> None:
         registers.read(source, element_type(type_), not scalar)
         for source, type_ in zip(sources, definition.operand_types, strict=True)
     ]
-    results = _call_definition(lowering, definition, arguments, lanes)
+    results = call_definition(lowering, definition, arguments, lanes)
     signed = instruction.opcode[0] == "cvt" and instruction.opcode[-2].startswith("s")
     for target, value in zip(targets, results, strict=True):
         registers.write(target, value, guard, signed)
@@ -109,14 +111,14 @@ def lower_mma(lowering: Lowering, instruction: Instruction) -> None:
     """Write a matrix product of a whole warp."""
     registers = lowering.registers
     model = accumulation_of(lowering.kernel.target)
-    definition = _defined(instruction, mma.define, instruction.opcode, model)
+    definition = defined(instruction, mma.define, instruction.opcode, model)
     target, *sources = take_operands(instruction, 1, more=True)
     flat = [item for source in sources for item in _items(source)]
     arguments = [
         registers.read(item, element_type(type_), lanes=True)
         for item, type_ in zip(flat, definition.operand_types, strict=True)
     ]
-    results = _call_definition(lowering, definition, arguments, LANES)
+    results = call_definition(lowering, definition, arguments, LANES)
     guard = registers.guard(instruction)
     for item, value in zip(_items(target), results, strict=True):
         registers.write(item, value, guard)
@@ -182,7 +184,7 @@ def _items(operand: Operand) -> Sequence[Operand]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def _defined(
+def defined(
     instruction: Instruction, define: Callable[..., Definition], *arguments: object
 ) -> Definition:
     """A pure instruction's function; what is unsupported is told with its place."""
@@ -192,14 +194,16 @@ def _defined(
         raise unsupported(instruction) from error
 
 
-def _call_definition(
+def call_definition(
     lowering: Lowering, definition: Definition, arguments: Sequence[Value], lanes: int
 ) -> list[Value]:
     """Call a pure instruction's function; its text joins the module."""
     if not lowering.module.refer(definition.name):
         lowering.module.add_text(definition.name, definition.ir)
         lowering.required.setdefault(lanes, set()).update(definition.requires)
-    types = [element_type(type_) for type_ in definition.result_types]
+    types = [
+        "float" if type_ == SINGLE else element_type(type_) for type_ in definition.result_types
+    ]
     types = [vector(type_) for type_ in types] if lanes > 1 else types
     name = definition.name.lstrip("@").strip('"')
     result = lowering.writer.call(struct_type(types), f'"{name}"', *arguments)

@@ -43,10 +43,10 @@ def merge(launch: Launch, workers: Sequence[Worker]) -> LaunchReport:
     findings = [_finding(launch, seen[key]) for key in sorted(seen)]
     stop = STOPS[max(worker.context.stop for worker in workers)]
     findings += deadlocks(launch, workers)
-    executions, counters = [w.executions for w in workers], [w.counters for w in workers]
+    executions, events = [w.executions for w in workers], [w.events for w in workers]
     return LaunchReport(
         findings=tuple(findings),
-        counts=summarise(launch.program.tally, executions, counters),
+        counts=summarise(launch.program.tally, executions, events),
         messages=tuple(_text(launch, m) for worker in workers for m in _messages(worker)),
         stopped=stop,
     )

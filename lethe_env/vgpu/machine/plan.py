@@ -20,6 +20,7 @@ from .launch import (
     has_hidden_pointer,
     reachable_windows,
 )
+from .room import Room
 from .speculation import worthwhile_threads
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Plan:
 
     grid: tuple[int, int, int]
     blocks: int
-    parameters: bytearray
+    parameters: Room
     """As the kernel reads them."""
     loaded: frozenset[int]
     """Windows that loads may reach."""
@@ -123,7 +124,7 @@ def _planned(
     plan = Plan(
         grid=(x, y, z),
         blocks=blocks,
-        parameters=_parameter_buffer(program.kernel, arguments),
+        parameters=Room.of(_parameter_buffer(program.kernel, arguments)),
         loaded=loaded,
         written=frozenset(reachable_windows(accessed.written, arguments, table)),
         cells=cells,

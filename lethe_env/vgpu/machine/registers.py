@@ -167,6 +167,10 @@ class Registers:
         """The value of a register by its name, as it is kept."""
         return self._load(name)
 
+    def held(self, operand: Operand) -> Value | None:
+        """What a register holds that lives within the current block; `None` for anything else."""
+        return self._values.get(operand.name) if isinstance(operand, Register) else None
+
     def width(self, operand: Operand) -> str | None:
         """Integer type of a register; `None` for constants."""
         if isinstance(operand, Register) and operand.name in self._types:

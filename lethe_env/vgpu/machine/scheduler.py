@@ -326,7 +326,7 @@ def _resume(writer: Writer, context: Value, fiber: Value, live: Value, moved: Va
             writer.write(context, Context, "current", fiber)
             slot = writer.field(context, Context, "scheduler_stack")
             stack = writer.read(fiber, Fiber, "stack")
-            writer.call("void", switch(writer.module), slot, stack)
+            switch(writer, slot, stack)
 
 
 def _fiber_body(module: Module, leave: str | None = None) -> str:

@@ -94,16 +94,17 @@ def link(object_bytes: bytes) -> None:
     code = NativeCode(object_bytes)
     _LINKED.append(code)
     for name in declarations():
-        define_symbol(name, code.address(name))
+        _ADDRESSES[name] = code.address(name)
+        define_symbol(name, _ADDRESSES[name])
 
 
 def address(name: str) -> int:
     """Address of one of the functions in this process.
 
     Raises:
-        IndexError: they have not been linked.
+        KeyError: they have not been linked.
     """
-    return _LINKED[-1].address(name)
+    return _ADDRESSES[name]
 
 
 def is_linked() -> bool:
@@ -118,6 +119,7 @@ def ensure_linked() -> None:
 
 
 _LINKED: list[NativeCode] = []
+_ADDRESSES: dict[str, int] = {}
 
 
 @cache

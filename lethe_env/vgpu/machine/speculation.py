@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,10 +19,9 @@ import numpy as np
 from ..ptx.flow import Flow
 from ..ptx.model import Kernel
 from . import shared_code
-from .clashes import FINDER, find_clash
+from .clashes import FINDER, ThreadCells, find_clash
 from .crew import run_all
-from .launch import Cells, Launch
-from .layout import Site
+from .launch import Cells, Launch, Share
 from .outcome import merge
 from .report import LaunchReport
 from .sectors import CELL_BYTES
@@ -84,7 +83,7 @@ def worthwhile_threads(
 
 
 def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | None:
-    """Run every share of a launch on a thread of its own.
+    """Run every share of a launch on a thread of its own, which then helps the others.
 
     Args:
         launch: what to run.
@@ -95,10 +94,10 @@ def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | N
         The report; `None` if it takes one thread to tell what happens: what matters of memory is
         as it was.
     """
-    with _saved(launch.table, sorted(saved)) as restore:
+    with _saved(launch.table.array, sorted(saved)) as restore:
         workers = [Worker.of(launch, share) for share in launch.shares]
         try:
-            run_all([partial(launch.program.work, worker) for worker in workers])
+            run_all([partial(_work, launch, number, w) for number, w in enumerate(workers)])
             report = merge(launch, workers)
             clean = not report.findings and not report.stopped
             if clean and not _clash(launch, workers, list(cells)):
@@ -110,15 +109,32 @@ def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | N
                 worker.close()
 
 
+def _work(launch: Launch, number: int, worker: Worker) -> None:
+    """Run a worker's own share, and then what others have not come to."""
+    launch.program.work(worker)
+    help_with(worker, (*launch.shares[number + 1 :], *launch.shares[:number]), launch.program.work)
+
+
+def help_with(worker: Worker, shares: Sequence[Share], work: Callable[[Worker], None]) -> None:
+    """Run what is left of shares that other threads have begun with.
+
+    Args:
+        worker: What runs it.
+        shares: In this order.
+        work: Runs blocks of the share that a worker takes from.
+    """
+    for share in shares:
+        if share.next_block.array[0] < share.blocks and not worker.context.stop:
+            worker.take_from(share)
+            work(worker)
+
+
 def _clash(launch: Launch, workers: Sequence[Worker], windows: Sequence[int]) -> bool:
     finder = shared_code.address(FINDER)
     for window in windows:
-        sites = [
-            Site(shadow=int(share.cells[0, window]), sectors=int(share.cells[1, window]))
-            for share in launch.shares
-        ]
-        size_bytes = int(launch.table[window, 1])
-        if find_clash(finder, sites, workers[0].context, size_bytes):
+        threads = [ThreadCells(*share.cells.array[:, window].tolist()) for share in launch.shares]
+        size_bytes = int(launch.table.array[window, 1])
+        if find_clash(finder, threads, workers[0].context, size_bytes):
             return True
     return False
 

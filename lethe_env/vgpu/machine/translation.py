@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..alu import library
 from ..ptx.clusters import uses_clusters
 from ..ptx.flow import Flow, analyse
+from ..ptx.halves import without_idle_halves
 from ..ptx.in_flight import register_faults
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
@@ -26,7 +27,6 @@ from .lowering import (
     Lowering,
     lower_arithmetic,
     lower_mma,
-    lower_move,
     unsupported,
     variable_layout,
 )
@@ -36,6 +36,7 @@ from .phases import lower_phase_barrier
 from .register_reports import report_registers
 from .registers import Registers
 from .scheduler import UnitCalls, write_entry
+from .singles import lower_copy, lower_sum
 from .tensor_maps import lower_tensor_map
 from .tensor_ops import lower_tensor
 from .units import uses_units
@@ -46,6 +47,7 @@ _WAITING = frozenset(("bar", "barrier"))
 
 _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "activemask": warp_ops.lower_active_mask,
+    "add": lower_sum,
     "atom": lower_atomic,
     "bar": warp_ops.lower_barrier,
     "barrier": cluster_ops.lower_barrier,
@@ -54,20 +56,25 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "clusterlaunchcontrol": lower_launch_control,
     "cp": lower_async,
     "createpolicy": memory_ops.lower_policy,
+    "cvt": lower_copy,
     "cvta": lower_address_conversion,
     "elect": warp_ops.lower_elect,
     "fence": memory_ops.lower_fence,
+    "fma": lower_sum,
     "getctarank": cluster_ops.lower_rank,
     "griddepcontrol": memory_ops.lower_nothing,  # a launch begins when those before have ended
     "isspacep": lower_space_test,
     "ld": memory_ops.lower_load,
     "ldmatrix": lower_load_matrix,
     "mapa": cluster_ops.lower_map,
+    "max": lower_sum,
     "mbarrier": lower_phase_barrier,
     "match": warp_ops.lower_match,
     "membar": memory_ops.lower_fence,
+    "min": lower_sum,
     "mma": lower_mma,
-    "mov": lower_move,
+    "mov": lower_copy,
+    "mul": lower_sum,
     "nanosleep": memory_ops.lower_nothing,
     "prefetch": memory_ops.lower_nothing,
     "prefetchu": memory_ops.lower_nothing,
@@ -77,6 +84,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "shfl": warp_ops.lower_shuffle,
     "st": async_stores.lower_store,
     "stmatrix": lower_store_matrix,
+    "sub": lower_sum,
     "tcgen05": lower_tensor,
     "tensormap": lower_tensor_map,
     "trap": warp_ops.lower_trap,
@@ -85,7 +93,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Instruction], None]] = {
     "vote": warp_ops.lower_vote,
     "wgmma": lower_warpgroup,
 }
-"""Opcodes that are not plain arithmetic."""
+"""Opcodes that are not plain arithmetic, or may be arithmetic of halves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
     """
     if kernel.threads <= 0 or kernel.threads % LANES:
         raise UnsupportedError(f"blocks of {kernel.threads} threads, which is no number of warps")
+    kernel = without_idle_halves(kernel)
     flow = analyse(kernel)
     waits = polling(kernel, flow)
     module = Module(known)

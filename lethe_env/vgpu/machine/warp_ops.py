@@ -9,6 +9,7 @@ from .emit import Module, Writer
 from .layout import BARRIERS, STOPS, Context
 from .lowering import Lowering, take_operands
 from .scheduler import barrier
+from .singles import find_single, keep_single
 from .values import LANES, Value, constant, constants, i32, vector
 from .windows import BARRIER, Access, report
 
@@ -80,9 +81,11 @@ def lower_shuffle(lowering: Lowering, instruction: Instruction) -> None:
     registers, writer = lowering.registers, lowering.writer
     mode = instruction.opcode[2]
     value = registers.read(source, "i32", lanes=True)
+    from_lanes: list[int] = []
     if isinstance(by, Immediate) and isinstance(clamp, Immediate):
         pairs = [shuffle_source(mode, lane, by.value, clamp.value) for lane in range(LANES)]
-        moved = writer.shuffle(value, [lane for lane, _ in pairs])
+        from_lanes = [lane for lane, _ in pairs]
+        moved = writer.shuffle(value, from_lanes)
         inside = constants("i1", [int(valid) for _, valid in pairs])
     else:
         steps = registers.read(by, "i32", lanes=True)
@@ -91,7 +94,10 @@ def lower_shuffle(lowering: Lowering, instruction: Instruction) -> None:
         moved = writer.call(_WORDS, _permuter(lowering.module), value, lanes)
     guard = registers.guard(instruction)
     first = target.first if isinstance(target, Dual) else target
+    known = find_single(lowering, source)
     registers.write(first, moved, guard)
+    if known is not None and from_lanes and guard is None:
+        keep_single(lowering, first, writer.shuffle(known, from_lanes))
     if isinstance(target, Dual):
         registers.write(target.second, inside, guard)
 

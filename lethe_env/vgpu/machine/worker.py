@@ -32,6 +32,7 @@ from .layout import (
     Record,
     Site,
 )
+from .room import address_of
 from .units import Units
 from .values import LANES
 
@@ -70,10 +71,9 @@ class Worker:
         context, options, program = self.context, launch.options, launch.program
         self._launch, self._share = launch, share
         context.grid_x, context.grid_y, context.grid_z = launch.grid
-        context.parameters = _address(launch.parameters)
+        context.parameters = launch.parameters.address
         context.blocks = launch.blocks
-        context.order, context.order_count = _address(share.order), len(share.order)
-        context.next_block = _address(share.next_block)
+        self.take_from(share)
         context.options = (
             CHECK_RACES * options.races
             | CHECK_DEFINED * options.definedness
@@ -82,17 +82,22 @@ class Worker:
             | EARLY * options.early
             | ALONE * (len(launch.shares) == 1)
         )
-        context.table, context.table_size = _address(launch.table), len(launch.table)
-        context.shadows = _address(share.cells)
-        context.sectors = context.shadows + share.cells.strides[0]
+        windows = len(launch.table.array)
+        context.table, context.table_size = launch.table.address, windows
+        context.shadows = share.cells.address
+        context.sectors = share.cells.address + ctypes.sizeof(ctypes.c_uint64) * windows
         context.mark_base = launch.mark_base
-        context.released = _address(launch.released)
+        context.released = launch.released.address
         if launch.variables:
             ctypes.memmove(context.variables.host, launch.variables, len(launch.variables))
         if program.uses_fibers:
             self._stacks = borrow(program.warps)
-            self._tops = np.array(self._stacks.tops, np.uint64)
-            context.stack_tops = _address(self._tops)
+            context.stack_tops = self._stacks.tops.address
+
+    def take_from(self, share: Share) -> None:
+        """Run blocks of a share from now on."""
+        self.context.order, self.context.order_count = share.order, share.blocks
+        self.context.next_block = share.next_block.address
 
     def join(self, cluster: Cluster, peers: ctypes.Array[ctypes.c_void_p], rank: int) -> None:
         """Be one block of a cluster.
@@ -129,7 +134,7 @@ class Worker:
     def _keep(self, array: np.ndarray | ctypes.Structure | ctypes.Array) -> int:
         """Address of an array that lives as long as the worker."""
         self._kept.append(array)
-        return _address(array) if isinstance(array, np.ndarray) else ctypes.addressof(array)
+        return address_of(array) if isinstance(array, np.ndarray) else ctypes.addressof(array)
 
     def _make_memory(self, launch: Launch) -> None:
         context = self.context
@@ -167,14 +172,12 @@ class Worker:
         self.executions = np.zeros(len(program.kernel.body) + 1, np.uint64)
         context.executions = self._keep(self.executions)
         context.messages = self._keep((Message * MESSAGES)()) if program.calls else None
-        self.counters = Counters()
-        context.counters = self._keep(self.counters)
+        counters = Counters()
+        context.counters = self._keep(counters)
+        self.events = np.frombuffer(counters, np.uint64)
+        """The fields of `Counters`."""
 
 
 def _kind(launch: Launch) -> tuple[int, bool, bool]:
     """What workers of one program must have in common to stand in for each other."""
     return launch.shared_bytes, launch.options.definedness, launch.options.barriers
-
-
-def _address(memory: np.ndarray | bytearray) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -27,8 +27,8 @@ OVERFLOW = """
 import ctypes
 from lethe_env.vgpu.machine.fibers import Stacks
 stacks = Stacks(2)
-ctypes.memset(stacks.tops[1] - 8, 1, 8)
-ctypes.memset(stacks.tops[{warp}] - {below}, 1, 8)
+ctypes.memset(int(stacks.tops.array[1]) - 8, 1, 8)
+ctypes.memset(int(stacks.tops.array[{warp}]) - {below}, 1, 8)
 """
 
 
@@ -36,7 +36,7 @@ def _enter(writer, context, fiber, top):
     prepare(writer, fiber, top, Value("ptr", "@body"))
     slot = writer.field(context, Context, "scheduler_stack")
     stack = writer.read(fiber, Fiber, "stack")
-    writer.call("void", switch(writer.module), slot, stack)
+    switch(writer, slot, stack)
     writer.give()
 
 
@@ -59,10 +59,10 @@ def test_a_fiber_begins_on_an_aligned_stack_and_gives_way():
     fiber.context = ctypes.addressof(context)
     context.current = ctypes.addressof(fiber)
     enter = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address("enter"))
-    enter(ctypes.addressof(context), ctypes.addressof(fiber), stacks.tops[0])
+    enter(ctypes.addressof(context), ctypes.addressof(fiber), int(stacks.tops.array[0]))
     # The frame pointer is pushed right after the return address, at a multiple of 16.
     assert fiber.copies % 16 == 0
-    assert 0 < stacks.tops[0] - fiber.copies < 256
+    assert 0 < int(stacks.tops.array[0]) - fiber.copies < 256
     assert fiber.stack < fiber.copies
 
 
@@ -78,7 +78,7 @@ def test_the_page_below_a_stack_cannot_be_written(warp, below, dies):
 
 def test_stacks_are_used_again_but_not_twice_at_once():
     stacks = borrow(31)
-    assert len(stacks.tops) == 31
+    assert len(stacks.tops.array) == 31
     give_back(stacks)
     assert borrow(31) is stacks
     assert borrow(31) is not stacks

@@ -11,6 +11,7 @@ from lethe_env.vgpu.machine.independence import meets_only_in_memory, writes_bli
 from lethe_env.vgpu.ptx.parser import parse
 
 BLOCKS = 16
+HELP = speculation.help_with
 BLOCK = "mov.u32 %r2, %ctaid.x; mul.wide.u32 %d3, %r2, 128; add.s64 %d4, %d1, %d3; "
 OWN = "add.s64 %d4, %d4, %d21; "
 
@@ -21,6 +22,12 @@ def _eager_threads(monkeypatch):
     monkeypatch.setattr(speculation, "_LEAST_WORK", 1)
     monkeypatch.setattr(speculation, "_LEAST_BLOCKS", 1)
     monkeypatch.setattr(speculation, "_WRITTEN_BYTES_PER_WORK", 1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def _own_shares(monkeypatch):
+    """Blocks are so short that the first thread would run them all."""
+    monkeypatch.setattr(speculation, "help_with", lambda *arguments: None)
 
 
 @pytest.fixture
@@ -85,6 +92,30 @@ def test_blocks_that_meet_do_as_on_one_thread(machine, assembler, outcomes, name
     body = DEPENDENT[name]
     assert run(machine, assembler, body, 3, seed) == run(machine, assembler, body, 1, seed)
     assert outcomes == [False]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("name", INDEPENDENT | DEPENDENT)
+def test_a_thread_that_is_free_runs_the_blocks_of_others(
+    machine, assembler, monkeypatch, order, name
+):
+    """One runs them all, before the others begin, and does as it would alone."""
+    ran = []
+
+    def in_turn(tasks):
+        for task in tasks[::order]:
+            task()
+
+    def help_with(worker, shares, work):
+        HELP(worker, shares, work)
+        ran.append(int(worker.executions.sum()))
+
+    monkeypatch.setattr(speculation, "run_all", in_turn)
+    monkeypatch.setattr(speculation, "help_with", help_with)
+    body = {**INDEPENDENT, **DEPENDENT}[name].replace("[%d4+128]", "[%d4]")
+    assert run(machine, assembler, body, 3) == run(machine, assembler, body, 1)
+    assert ran[0]
+    assert ran[1:] == [0, 0]
 
 
 def test_blocks_that_have_met_are_not_tried_again(machine, assembler, outcomes):
