@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .tasks.observation import Launch, Observation
@@ -29,7 +30,9 @@ def select(observations: Iterable[Observation]) -> Selection:
     kinds: dict[str, Launch] = {}
     for seen in observations:
         for launch in seen.launches:
-            kinds.setdefault(_kind(launch), launch)
+            known = kinds.setdefault(_kind(launch), launch)
+            if known.compiled is None:
+                kinds[_kind(launch)] = replace(known, compiled=launch.compiled)
     ranked: dict[str, list[Launch]] = {}
     for launch in sorted(kinds.values(), key=_demand, reverse=True):
         ranked.setdefault(launch.kernel, []).append(launch)

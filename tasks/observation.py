@@ -41,6 +41,19 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What a kernel was compiled to before it ran."""
+
+    ptx: str
+    """Digest of its PTX."""
+    shared_bytes: int
+    """Of each block, statically and dynamically allocated."""
+    tensor_memory_columns: int
+    threads: int
+    """Of each block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One launch of a Triton kernel, described well enough to compile it again."""
 
@@ -54,6 +67,8 @@ class Launch:
     grid: tuple[int, ...] = ()
     tuned: tuple[str, ...] | None = None
     """Parameters that a tuner chose, among at least two configurations; `None` if none did."""
+    compiled: Compiled | None = field(default=None, compare=False)
+    """`None` where nothing was compiled, or nothing ran."""
 
     @property
     def choice(self) -> str:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from lethe_env.specialisation import COMPILE_LIMIT, select
-from lethe_env.tasks.observation import Launch, Observation
+from lethe_env.tasks.observation import Compiled, Launch, Observation
 
 
 def launch(kernel="k", block=64, n=5, dtype="float32", **options):
@@ -15,6 +15,15 @@ def selected(*launches):
 
 def test_run_time_numbers_make_no_new_kind():
     assert selected(launch(n=1), launch(n=16), launch(n=1031)).launches == (launch(n=1),)
+
+
+def test_what_ran_stands_for_its_kind():
+    ran = replace(launch(n=16), compiled=Compiled(
+        ptx="digest", shared_bytes=0, tensor_memory_columns=0, threads=128
+    ))  # fmt: skip
+    (chosen,) = selected(launch(n=1), ran, launch(n=7)).launches
+    assert chosen == launch(n=1)
+    assert chosen.compiled == ran.compiled
 
 
 def test_constants_dtypes_and_options_do():

@@ -19,9 +19,8 @@ from . import faults, loader
 from .conversation import Answer, serve
 from .cuda_runtime import install_driver
 from .device import InterpreterDevice
+from .launches import figures_of
 from .protocol import DTYPES
-
-_THREADS_PER_WARP = 32
 
 
 def _prepared_kernels() -> dict[str, JITFunction]:
@@ -99,13 +98,7 @@ class Compiler:
         install_driver(architecture)
         arguments = {name: self._argument(item) for name, item in launch["arguments"].items()}
         compiled = kernel.warmup(grid=(1,), **arguments, **launch["options"])
-        metadata = compiled.metadata
-        return {
-            "ptx": compiled.asm["ptx"],
-            "shared_bytes": int(metadata.shared),
-            "tensor_memory_columns": int(getattr(metadata, "tmem_size", None) or 0),
-            "threads": int(metadata.num_warps) * _THREADS_PER_WARP,
-        }
+        return {"ptx": compiled.asm["ptx"], **figures_of(compiled)}
 
     def _argument(self, item: Mapping[str, Any]) -> Any:
         match dict(item):

@@ -14,14 +14,16 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.nvidia.compiler import CUDAOptions
+from triton.compiler.compiler import CompiledKernel
 from triton.compiler.errors import CompilationError
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .protocol import dtype_name
+from .protocol import digest_of, dtype_name
 
 RECORDS_PER_CALL = 256
+_THREADS_PER_WARP = 32
 _RECORDED_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _KNOWN_OPTIONS = {option.name for option in dataclasses.fields(CUDAOptions)}
 _TRITON_DTYPES = {
@@ -51,12 +53,18 @@ class LaunchLog:
         self._records = {}
         self._note(0)
 
-    def add(self, record: Record) -> None:
-        """Count a launch, and keep it unless it is known or there are too many."""
+    def add(self, record: Record) -> Record:
+        """Count a launch, and keep it unless it is known or there are too many.
+
+        Returns:
+            What is kept of launches like this.
+        """
         self.count += 1
         self._note(self.count)
+        key = json.dumps(record, sort_keys=True)
         if len(self._records) < RECORDS_PER_CALL:
-            self._records.setdefault(json.dumps(record, sort_keys=True), record)
+            self._records.setdefault(key, record)
+        return self._records.get(key, record)
 
     def take_back(self) -> None:
         """The last launch never began: its kernel does not compile. Its record stays."""
@@ -114,7 +122,7 @@ def _recording(
         if callable(grid):
             grid = grid(bound)
         grid = tuple(int(size) for size in grid)
-        log.add(describe(kernel.fn, bound, keywords, grid) | {"tuned": log.tuned})
+        record = log.add(describe(kernel.fn, bound, keywords, grid) | {"tuned": log.tuned})
         for position, value in enumerate(bound.values()):
             if isinstance(value, torch.Tensor) and value.numel() and not check_pointer(value):
                 raise ValueError(
@@ -126,12 +134,29 @@ def _recording(
             with torch._C.DisableTorchFunction():
                 return run(kernel, *args, grid=grid, warmup=False, **keywords)
         try:
-            return run(kernel, *args, grid=grid, warmup=False, **keywords)
+            compiled = run(kernel, *args, grid=grid, warmup=False, **keywords)
         except CompilationError:
             log.take_back()
             raise
+        if compiled is not None and "compiled" not in record:
+            record["compiled"] = _compiled(compiled)
+        return compiled
 
     return recorded
+
+
+def _compiled(kernel: CompiledKernel) -> dict[str, Any]:
+    """JSON-ready description of what Triton has compiled, see `tasks.observation.Compiled`."""
+    return {"ptx": digest_of(kernel.asm["ptx"]), **figures_of(kernel)}
+
+
+def figures_of(kernel: CompiledKernel) -> dict[str, int]:
+    """What Triton tells of a kernel that its PTX does not."""
+    return {
+        "shared_bytes": int(kernel.metadata.shared),
+        "tensor_memory_columns": int(getattr(kernel.metadata, "tmem_size", None) or 0),
+        "threads": int(kernel.metadata.num_warps) * _THREADS_PER_WARP,
+    }
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict:

@@ -7,6 +7,7 @@ it; it describes where their bytes lie in shared memory. Nothing is ever unpickl
 from __future__ import annotations
 
 import array
+import hashlib
 import json
 import select
 import socket
@@ -64,6 +65,11 @@ class ClosedError(Exception):
 
 class DeadlineError(Exception):
     """No complete message came in time."""
+
+
+def digest_of(text: str) -> str:
+    """By which judge and cell call a text that both have."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def dtype_name(dtype: torch.dtype) -> str:

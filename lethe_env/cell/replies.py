@@ -12,6 +12,7 @@ import torch
 from ..tasks.observation import (
     PHASES,
     SANITIZER_KINDS,
+    Compiled,
     Fault,
     Launch,
     Observation,
@@ -169,7 +170,15 @@ def _launch(item: Any) -> Launch:
         options={_text(name): int(value) for name, value in options.items()},
         grid=_integers(item["grid"]),
         tuned=None if tuned is None else tuple(map(_text, _list(tuned))),
+        compiled=_compiled(item["compiled"]) if "compiled" in item else None,
     )
+
+
+def _compiled(item: Any) -> Compiled:
+    figures = {name: item[name] for name in ("shared_bytes", "tensor_memory_columns", "threads")}
+    if any(type(number) is not int or number < 0 for number in figures.values()):
+        raise MalformedError("an impossible size of a kernel")
+    return Compiled(ptx=_text(item["ptx"]), **figures)
 
 
 def _finding(item: Any) -> SanitizerFinding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -19,13 +19,25 @@ TARGETS = ("sm_80", "sm_90", "sm_100")
 _FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns", "threads")
 _FORMAT = 3
 
+Find = Callable[[Launch, str], str | None]
+
 
 class CompilerPool:
     """Compiles kernels of candidates in confined processes; results are kept on disk."""
 
-    def __init__(self, server: ForkServer, limits: Limits) -> None:
+    def __init__(
+        self, server: ForkServer, limits: Limits, find: Find = lambda launch, target: None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            server: forks compilers and assemblers.
+            limits: how long each may take.
+            find: the PTX of a launch on a target, if it is known; any other is compiled.
+        """
         self._server = server
         self._limits = limits
+        self._find = find
 
     def resources(
         self, source: str, launches: Sequence[Launch], targets: Sequence[str]
@@ -36,7 +48,7 @@ class CompilerPool:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
         results: dict[str, KernelResources | None] = {}
         store = Store(cache_root() / "resources")
-        session = _Session(self._server, self._limits, source)
+        session = _Session(self._server, self._limits, source, self._find)
         try:
             for launch, target in _pairs(launches, targets):
                 key = _key(source, launch, target)
@@ -55,13 +67,27 @@ class CompilerPool:
 class _Session:
     """One candidate, loaded once, and an assembler beside it; renewed after a crash."""
 
-    def __init__(self, server: ForkServer, limits: Limits, source: str) -> None:
+    def __init__(self, server: ForkServer, limits: Limits, source: str, find: Find) -> None:
         self._server = server
         self._limits = limits
         self._source = source
+        self._find = find
         self._open: dict[str, Conversation] = {}
 
     def compile(self, launch: Launch, target: str) -> dict[str, Any]:
+        ran, ptx = launch.compiled, self._find(launch, target)
+        if ran is not None and ptx is not None:
+            compiled = asdict(ran) | {"ptx": ptx}
+        else:
+            compiled = self._from_source(launch, target)
+        ptx = compiled.pop("ptx", None)
+        if "error" in compiled or "unknown" in compiled or not isinstance(ptx, str):
+            return compiled
+        assembler, _ = self._conversation("assemble")
+        question = {"op": "assemble", "ptx": ptx, "target": target}
+        return compiled | assembler.ask(question, self._limits.compile_seconds)
+
+    def _from_source(self, launch: Launch, target: str) -> dict[str, Any]:
         conversation, fresh = self._conversation("compile")
         if fresh:
             load = {"op": "load", "source": self._source}
@@ -70,13 +96,7 @@ class _Session:
                 conversation.close()
                 return reply
         question = {"op": "compile", "launch": _description(launch), "target": target}
-        compiled = conversation.ask(question, self._limits.compile_seconds)
-        ptx = compiled.pop("ptx", None)
-        if "error" in compiled or "unknown" in compiled or not isinstance(ptx, str):
-            return compiled
-        assembler, _ = self._conversation("assemble")
-        question = {"op": "assemble", "ptx": ptx, "target": target}
-        return compiled | assembler.ask(question, self._limits.compile_seconds)
+        return conversation.ask(question, self._limits.compile_seconds)
 
     def close(self) -> None:
         for conversation in self._open.values():
@@ -114,7 +134,7 @@ def _pairs(launches: Sequence[Launch], targets: Sequence[str]) -> Iterator[tuple
 def _description(launch: Launch) -> dict[str, Any]:
     """The launch without what does not enter the compile."""
     content = asdict(launch)
-    del content["grid"], content["tuned"]
+    del content["grid"], content["tuned"], content["compiled"]
     return content
 
 

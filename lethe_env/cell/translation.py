@@ -18,10 +18,11 @@ from ..vgpu.cores import default_threads
 from ..vgpu.machine import program
 from ..vgpu.ptx.model import UnsupportedError
 from .conversation import Conversation, LostError, serve
-from .protocol import receive, send
+from .protocol import digest_of, receive, send
 from .requests import Limits
 
 _CHARACTERS = 300
+_TEXTS_KEPT = 256
 _PREFIX = str(UnsupportedError(""))
 
 
@@ -64,10 +65,22 @@ class Desk:
         self._converse = converse
         self._limits = limits
         self._cache = ObjectCache(translate=self._translate)
+        self._texts: dict[str, str] = {}
 
     def clerk(self) -> Clerk:
         """Someone who answers one cell, and remembers what it could not be given."""
-        return Clerk(self._cache, self._prepare)
+        return Clerk(self._native, self._prepare)
+
+    def find(self, digest: str) -> str | None:
+        """The PTX of this digest, if it was among the last to be translated for a cell."""
+        return self._texts.get(digest)
+
+    def _native(self, ptx: str) -> bytes:
+        native = self._cache(ptx)
+        self._texts[digest_of(ptx)] = ptx
+        while len(self._texts) > _TEXTS_KEPT:
+            del self._texts[next(iter(self._texts))]
+        return native
 
     def _prepare(self, texts: Sequence[str]) -> None:
         """Fill the cache; what cannot be translated is found out again when it is asked for.

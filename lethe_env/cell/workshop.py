@@ -52,12 +52,13 @@ class Workshop:
             raise ValueError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
         self.device = device
         self.limits = limits or Limits()
+        self._architecture = architecture
         self._server = ForkServer(device, self.limits, prepare, architecture)
         self._desk = self._open_desk() if device == "vgpu" else None
         compiling = self._server
         if device != "vgpu":
             compiling = ForkServer("compiler", self.limits, prepare)
-        self._compilers = CompilerPool(compiling, self.limits)
+        self._compilers = CompilerPool(compiling, self.limits, self._find)
 
     def __enter__(self) -> Workshop:
         return self
@@ -96,6 +97,12 @@ class Workshop:
             HarnessError: no compiler process could be had.
         """
         return self._compilers.resources(source, launches, targets)
+
+    def _find(self, launch: Launch, target: str) -> str | None:
+        """The PTX that ran: it need not be compiled again for the architecture that it ran as."""
+        if self._desk is None or launch.compiled is None or target != f"sm_{self._architecture}":
+            return None
+        return self._desk.find(launch.compiled.ptx)
 
     def _open_desk(self) -> Desk:
         from .translation import Desk  # the virtual GPU takes a second to import

@@ -48,7 +48,7 @@ def read_zeros(position, size_bytes):
     return torch.zeros(size_bytes, dtype=torch.uint8)
 
 
-def observe(**changes):
+def observe(launches=(), **changes):
     output = {
         "path": "output",
         "dtype": "float32",
@@ -59,7 +59,7 @@ def observe(**changes):
         "owner": None,
     }
     return replies.observation_of(
-        {"outputs": [output | changes], "launches": []},
+        {"outputs": [output | changes], "launches": list(launches)},
         read_zeros,
         1 << 20,
         weights_matched=True,
@@ -99,6 +99,25 @@ def test_malformed_answers_are_protocol_faults(changes):
     observation = observe(**changes)
     assert observation.fault.kind == "protocol"
     assert observation.outputs == ()
+
+
+COMPILED = {"ptx": "digest", "shared_bytes": 64, "tensor_memory_columns": 0, "threads": 128}
+LAUNCH = {"kernel": "k", "arguments": {}, "options": {}, "grid": [1], "tuned": None}
+
+
+def test_a_launch_says_what_it_was_compiled_to_if_it_ran():
+    ran, muted = observe([LAUNCH | {"compiled": COMPILED}, LAUNCH]).launches
+    assert (ran.compiled.ptx, ran.compiled.threads, muted.compiled) == ("digest", 128, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"ptx": 3}, {"ptx": "x" * 10000}, {"shared_bytes": -1}, {"threads": True}, {"threads": "128"}],
+)
+def test_malformed_launches_are_protocol_faults(changes):
+    observation = observe([LAUNCH | {"compiled": COMPILED | changes}])
+    assert observation.fault.kind == "protocol"
+    assert observation.launches == ()
 
 
 def test_overlapping_outputs_cannot_exceed_the_limit():

@@ -1,6 +1,7 @@
 """Ahead-of-time compiles: what a kernel needs, on targets that are not here."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -243,6 +244,34 @@ def test_observed_launches_compile(shop):
         launches = cell.call(request).launches
     (entry,) = shop.resources(source, launches, ["sm_90"])
     assert entry.error is None and entry.threads == 128
+
+
+def test_what_has_run_is_not_compiled_again(monkeypatch):
+    import torch
+
+    from lethe_env.cell import CallRequest, ModelRequest
+
+    compiled, from_source = [], module._Session._from_source
+
+    def noted(session, launch, target):
+        compiled.append(target)
+        return from_source(session, launch, target)
+
+    monkeypatch.setattr(module._Session, "_from_source", noted)
+    source = HEADER + "class ModelNew:\n    def __call__(self, x):\n        return add(x, x)\n"
+    with Workshop("vgpu", architecture=90) as virtual:
+        with virtual.open(source) as cell:
+            request = CallRequest(model=ModelRequest(), inputs=(torch.ones(128),))
+            (launch,) = cell.call(request).launches
+        assert launch.compiled.threads == 128
+        ran, further = virtual.resources(source, [launch], ["sm_90", "sm_100"])
+        assert compiled == ["sm_100"]
+        unknown = replace(launch.compiled, ptx="another digest", threads=7)
+        unknown = replace(launch, options={"num_stages": 4}, compiled=unknown)
+        (again,) = virtual.resources(source, [unknown], ["sm_90"])
+    assert compiled == ["sm_100", "sm_90"]
+    assert ran.error is further.error is again.error is None
+    assert (ran.registers, ran.threads) == (again.registers, again.threads)
 
 
 def test_kernels_of_ours_are_compiled_where_they_were_prepared(shop):

@@ -140,6 +140,9 @@ ACROSS = {
     "a part of the lanes": """mov.b32 {%h1, _}, %r2; mov.b32 {%h2, _}, %r3; add.f16 %h3, %h1, %h2;
         setp.lt.u32 %p1, %r1, 9; @%p1 mov.b16 %h3, %h2; add.f16 %h4, %h3, %h1;
         @%p1 add.f16 %h4, %h4, %h1; mul.f16 %h1, %h4, %h2;""",
+    "sums of halves in floats": """mov.b32 {%h1, _}, %r2; mov.b32 {%h2, _}, %r3;
+        add.f16 %h3, %h1, %h2; cvt.f32.f16 %r4, %h3; fma.rn.f32.f16 %r4, %h1, %h3, %r4;
+        sub.f32.f16 %r4, %h3, %r4; cvt.rn.f16.f32 %h1, %r4;""",
     "a uniform half": """mov.u32 %r4, %ctaid.x; add.u32 %r4, %r4, 15361; cvt.u16.u32 %h3, %r4;
         mov.b32 {%h1, _}, %r2; add.f16 %h4, %h3, %h3; add.f16 %h1, %h1, %h4;
         sub.f16 %h1, %h1, %h3;""",
@@ -163,7 +166,7 @@ def agree(body):
         {body}
         st.global.b16 [%d1], %h1;
         ret;
-    """).replace(".target sm_80", ".target sm_90")
+    """).replace(".target sm_80", ".target sm_100a")
     random = np.random.default_rng(5)
     pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL], np.uint32)
     upper = random.integers(0, 1 << 16, pairs.shape, dtype=np.uint32) << 16

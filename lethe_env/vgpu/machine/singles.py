@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..alu import library
 from ..alu.builder import SINGLE
+from ..alu.mixed import is_mixed
 from ..ptx.dataflow import sources as reads
 from ..ptx.model import Instruction, Operand, Register, Vector
 from .lowering import Lowering, call_definition, defined, lower_arithmetic, lower_move
@@ -25,9 +26,9 @@ def lower_sum(lowering: Lowering, instruction: Instruction) -> None:
     code = instruction.opcode
     target, *operands = instruction.operands
     registers = lowering.registers
-    halves = code[-1] == "f16" and "ftz" not in code and len(operands) == _OPERANDS[code[0]]
+    halves = code[-1] == "f16" and "ftz" not in code and not is_mixed(code)
     uniform = all(registers.is_uniform(Register(name)) for name in reads(instruction))
-    if uniform or not halves:
+    if uniform or not halves or len(operands) != _OPERANDS[code[0]]:
         lower_arithmetic(lowering, instruction)
         return
     opcode = (*code[:-1], SINGLE, code[-1])

@@ -81,6 +81,14 @@ def arithmetic(name: str, modifiers: set[str], kind: str, operands: list[Bits]) 
     return flushed(bits, form) if ftz else bits
 
 
+def mixed(name: str, modifiers: set[str], kinds: list[str], operands: list[Bits]) -> Bits:
+    """`add`, `sub` and `fma` whose last operand and whose result are f32, and the others narrow."""
+    _only(modifiers, "f32", "rn")
+    pairs = zip(operands, kinds, strict=True)
+    values = [decode(operand, FORMATS[kind], ftz=False) for operand, kind in pairs]
+    return encode(_wide(name, values, "rn"), F32)
+
+
 def compare(name: str, ftz: bool, kind: str, a: Bits, b: Bits) -> np.ndarray:
     """The truth of a `setp` comparison."""
     x, y = (decode(operand, FORMATS[kind], ftz=ftz) for operand in (a, b))

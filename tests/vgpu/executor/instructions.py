@@ -126,12 +126,18 @@ class Instructions:
         if name in ("shl", "shr", "bfe", "bfi", "shf"):
             plain = 1 if name in ("shl", "shr", "bfe") else 2
             kinds[plain:] = ["u32"] * len(kinds[plain:])
+        mixed = "f32" in modifiers and kind in ("f16", "bf16")
+        if mixed:
+            kinds[-1] = "f32"
         if "wide" in modifiers:
             kinds[2:] = [f"{kind[0]}{2 * width_of(kind)}"] * len(kinds[2:])
         sources = [
             self.read(operand, wanted, threads)
             for operand, wanted in zip(operands, kinds, strict=True)
         ]
+        if mixed:
+            self.write(destination, floating.mixed(name, modifiers, kinds, sources), threads)
+            return
         if floating.is_floating(kind):
             if name not in _FLOAT_NAMES | floating.APPROXIMATE.keys():
                 raise NotImplementedError(name)

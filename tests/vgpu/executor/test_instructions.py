@@ -152,6 +152,8 @@ def test_integer_instructions(body, value):
         ("mov.b16 %h1, 0x3C00; cvt.f32.f16 %r3, %h1;", ONE),
         ("mov.b16 %h1, 0x3F80; cvt.f32.bf16 %r3, %h1;", ONE),
         ("cvt.rna.tf32.f32 %r3, 0f3F801000;", 0x3F802000),
+        ("mov.b16 %h1, 0x3F80; add.rn.f32.bf16 %r3, %h1, 0f3F800000;", TWO),
+        ("mov.b16 %h1, 0x3C01; fma.rn.f32.f16 %r3, %h1, %h1, 0f00000000;", 0x3F804008),
         ("mov.b32 %r4, 0x3C003C00; add.f16x2 %r3, %r4, %r4;", 0x40004000),
         ("mov.b32 %r4, 0x3F803F80; fma.rn.bf16x2 %r3, %r4, %r4, %r4;", 0x40004000),
         (
@@ -297,7 +299,7 @@ def test_faults(body, message):
     "body",
     [
         "add.unheard.f32 %r3, %r1, %r1;",
-        "add.rn.f32.bf16 %r3, %r1, %h1;",
+        "mul.rn.f32.bf16x2 %r3, %r1, %r1;",
         "dp4a.u32.u32 %r3, %r1, %r1, %r1;",
         "add.sat.s32 %r3, %r1, %r1;",
         "cvt.rn.e4m3x2.f32 %h1, %r1, %r1;",
