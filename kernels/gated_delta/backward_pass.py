@@ -158,6 +158,7 @@ def _output_adjoint(grad_output: Tensor, kept: Scratch, s: Setting) -> tuple[Ten
         BLOCK=block_for(s.value_dim),
         **s.tile,
         num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )
     return grad_attention, local
 
@@ -189,6 +190,7 @@ def _reverse_scan(
         **s.scan_tile,
         **s.tile,
         num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )
     return grad_states, grad_updates, grad_initial
 
@@ -254,6 +256,7 @@ def _key_gradients(
         value_dim=s.value_dim,
         BLOCK=block,
         **shared,
+        maxnreg=THREAD_REGISTERS,
     )
     results = torch.empty_like(t.q), torch.empty_like(t.k), _wide(t.k, decays), _wide(t.k, erases)
     grad_q, grad_k, grad_g, grad_b = results

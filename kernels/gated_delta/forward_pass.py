@@ -19,6 +19,9 @@ from .forward_kernels import (
 from .serial_kernels import token_serial_kernel
 from .setting import SUB, THREAD_REGISTERS, WARPS, Setting, Tokens, block_for
 
+TRANSFORM_BLOCK = 32
+"""Most channels of a tile of `transform_kernel`, which holds several in float32."""
+
 
 class Transformed(NamedTuple):
     """What `transform_kernel` makes of the tokens."""
@@ -113,6 +116,7 @@ def _pairs(t: Tokens, s: Setting) -> tuple[Tensor, Tensor]:
         B=s.b,
         **s.tile,
         num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )
     if s.b != ABSENT.value:
         triangular_inverse_kernel[s.grid](
@@ -143,12 +147,13 @@ def _transform(t: Tokens, inverse: Tensor, s: Setting) -> Transformed:
         heads=s.heads,
         **s.widths,
         scale=s.scale,
-        BLOCK=block_for(max(s.key_dim, s.value_dim)),
+        BLOCK=block_for(max(s.key_dim, s.value_dim), TRANSFORM_BLOCK),
         G=s.g,
         B=s.b,
         W=s.w,
         **s.tile,
         num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )
     return made
 
@@ -178,6 +183,7 @@ def _scan(
         **s.scan_tile,
         **s.tile,
         num_warps=WARPS,
+        maxnreg=THREAD_REGISTERS,
     )
     return states, updates, final
 

@@ -225,7 +225,8 @@ def _places(cells: Cells, rooms: Sequence[Room], windows: int) -> Room:
     """Of cells in rooms; see `Share.cells`."""
     places = np.zeros((2, windows), np.uint64)
     for (window, (_, of_sectors)), room in zip(cells.items(), rooms, strict=True):
-        places[:, window] = room.address + CELL_BYTES * of_sectors, room.address
+        places[0, window] = room.address + CELL_BYTES * of_sectors
+        places[1, window] = room.address
     return Room.of(places)
 
 

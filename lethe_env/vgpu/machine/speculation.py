@@ -146,6 +146,9 @@ _LOCK = threading.Lock()
 @contextmanager
 def _saved(table: np.ndarray, windows: Sequence[int]) -> Iterator[object]:
     """Keep what lies in windows, and which of it is defined; gives a function that puts it back."""
+    if not windows:
+        yield lambda: None
+        return
     pieces = []
     for window in windows:
         _, size_bytes, host, defined = (int(value) for value in table[window])

@@ -8,11 +8,18 @@ from lethe_env.kernels.gated_delta import gated_delta
 
 
 @pytest.mark.parametrize(
-    ("architecture", "dtype"), [(80, torch.float16), (90, torch.bfloat16), (100, torch.float32)]
+    ("architecture", "dtype", "widths", "gates"),
+    [
+        (80, torch.float16, (128, 128), "of channels"),
+        (80, torch.bfloat16, (32, 48), "of channels"),
+        (90, torch.bfloat16, (128, 128), "of channels"),
+        (90, torch.float16, (128, 128), "of heads"),
+        (100, torch.float32, (128, 128), "of channels"),
+    ],
 )
-def test_no_kernel_spills(architecture, dtype):
-    """One dtype a target here; `benchmarks/experts.py` compiles all."""
-    found = compiled(dtype, architecture)
+def test_no_kernel_spills(architecture, dtype, widths, gates):
+    """What is nearest to it; `benchmarks/experts.py` compiles all dtypes."""
+    found = compiled(dtype, architecture, widths=widths, gates=gates)
     assert len(found) == 12
     assert {kernel.kernel: kernel.spilled_bytes for kernel in found if kernel.spilled_bytes} == {}
     if dtype is torch.float32:
@@ -29,10 +36,15 @@ def test_results_in_tensor_memory_fit(warps, request):
     assert max(columns.values()) == (0 if warps == 2 else 256)
 
 
-def compiled(dtype, architecture, warps=None):
-    """What one forward and one backward call compile, for K = V = 128."""
-    tokens = [torch.empty(1, 65, 1, 128, dtype=dtype, requires_grad=True) for _ in range(3)]
-    gates = [torch.empty(1, 65, 1, 128, requires_grad=True) for _ in range(3)]
+def compiled(dtype, architecture, warps=None, widths=(128, 128), gates="of channels"):
+    """What one forward and one backward call compile."""
+    key_dim, value_dim = widths
+    tokens = [
+        torch.empty(1, 65, 1, width, dtype=dtype, requires_grad=True)
+        for width in (key_dim, key_dim, value_dim)
+    ]
+    channels = [(width,) if gates == "of channels" else () for width in (key_dim,) * 2 + widths[1:]]
+    gates = [torch.empty(1, 65, 1, *shape, requires_grad=True) for shape in channels]
     with compiled_for(architecture, warps) as found:
         output, _ = gated_delta(*tokens, *gates)
         torch.autograd.grad(output, [*tokens, *gates], torch.empty_like(output))
