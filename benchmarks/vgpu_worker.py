@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from vgpu_kernels import Case, cases
 
-REPEATS = 5
+REPEATS = 15
 LARGEST_ERROR = 1e-2
 """Of the largest result: no measure of quality, but a kernel that computes something else is not
 worth timing. TF32 factors have 10 fraction bits, so 512 random products err by some 1e-3 of the

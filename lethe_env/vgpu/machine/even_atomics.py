@@ -121,18 +121,17 @@ class _Row:
         marks = global_marks(writer, self._access.context)
         settled = writer.splat(writer.either(marks.several, ATOMIC), words)
         own = [k // 2 % self._step == 0 for k in range(words)]
-        writers = constants("i32", [-int(own[k] and k % 2 == 0) for k in range(words)])
-        readers = constants("i32", [-int(own[k] and k % 2 == 1) for k in range(words)])
-        differs = latest = constant(vector("i32", words), 0)
+        writers = constants("i1", [int(own[k] and k % 2 == 0) for k in range(words)])
+        readers = constants("i1", [int(own[k] and k % 2 == 1) for k in range(words)])
+        type_ = vector("i32", words)
+        least, most = constant(type_, -1), constant(type_, 0)
         for position in range(0, LANES * self._step, _CELLS):
-            place = writer.at(cells, CELL_BYTES * position)
-            found = writer.load(vector("i32", words), place, CELL_BYTES)
-            other = writer.both(writer.binary("xor", found, settled), writers)
-            differs = writer.either(differs, other)
-            looked = writer.both(found, readers)
-            latest = writer.call(latest.type, f"llvm.umax.v{words}i32", latest, looked)
-        recent = writer.compare("uge", latest, writer.splat(marks.oldest, words))
-        wrong = writer.either(recent, writer.compare("ne", differs, constant(differs.type, 0)))
+            found = writer.load(type_, writer.at(cells, CELL_BYTES * position), CELL_BYTES)
+            least = writer.call(type_, f"llvm.umin.v{words}i32", least, found)
+            most = writer.call(type_, f"llvm.umax.v{words}i32", most, found)
+        other = writer.either(*(writer.compare("ne", end, settled) for end in (least, most)))
+        recent = writer.compare("uge", most, writer.splat(marks.oldest, words))
+        wrong = writer.either(writer.both(other, writers), writer.both(recent, readers))
         return writer.invert(writer.any(wrong))
 
     def read(self) -> Value:
