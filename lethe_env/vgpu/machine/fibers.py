@@ -54,15 +54,17 @@ jump: a return that goes elsewhere than its call came from is foreseen by no pro
 returns after it. On aarch64 a function of its own.
 """
 
-_CLOBBERED = {
-    "x86_64": "rax rcx rdx r8 r9 r10 r11 r12 r13 r14 r15 dirflag fpsr flags memory "
-    + " ".join(f"xmm{number}" for number in range(16)),
-}
-"""What other code may change before it comes back; the switch itself saves the rest."""
-_WIDE_CLOBBERED = " ".join(
-    [f"xmm{number}" for number in range(16, 32)] + [f"k{number}" for number in range(8)]
+_CLOBBERED = (
+    *("rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"),
+    *("dirflag", "fpsr", "flags", "memory"),
+    *(f"xmm{number}" for number in range(16)),
 )
-"""Also, where the processor has them."""
+"""On x86-64, what other code may change before it comes back; the switch itself saves the rest."""
+_ALSO_CLOBBERED = (
+    *(f"xmm{number}" for number in range(16, 32)),
+    *(f"k{number}" for number in range(8)),
+)
+"""Where the processor has AVX-512."""
 
 _START = {
     "x86_64": "popq %rdi; popq %rax; callq *%rax; ud2",
@@ -139,11 +141,10 @@ def switch(writer: Writer, slot: Value, stack: Value) -> None:
 
 
 def _in_line(assembly: str, slot: Value, stack: Value) -> str:
-    text = assembly.replace("$", "$$").replace("$${:uid}", "${:uid}")
-    names = _CLOBBERED["x86_64"] + (f" {_WIDE_CLOBBERED}" if has("avx512f") else "")
-    clobbered = ",".join(f"~{{{name}}}" for name in names.split())
+    names = _CLOBBERED + (_ALSO_CLOBBERED if has("avx512f") else ())
+    clobbered = ",".join(f"~{{{name}}}" for name in names)
     constraints = f"={{rdi}},={{rsi}},0,1,{clobbered}"
-    return f'call {{ptr, ptr}} asm sideeffect "{text}", "{constraints}"({slot}, {stack})'
+    return f'call {{ptr, ptr}} asm sideeffect "{assembly}", "{constraints}"({slot}, {stack})'
 
 
 def give_way(module: Module) -> str:
