@@ -128,6 +128,11 @@ def run_definition(definition, shared, lanes, operands):
     return tuple(output[:length] for output in outputs)
 
 
+def _same(a, b):
+    """Equal, with the sign of zeros, or both NaN of any bits."""
+    return (a == b and np.signbit(a) == np.signbit(b)) or (np.isnan(a) and np.isnan(b))
+
+
 def evaluate(opcode, *operands):
     """The results of an opcode; scalar code is checked to give the same as warp code."""
     parts = tuple(opcode.split("."))
@@ -136,13 +141,13 @@ def evaluate(opcode, *operands):
         definition = library.define(parts, lanes)
         shared = library.prelude(definition.requires, lanes)
         by_lanes[lanes] = run_definition(definition, shared, lanes, operands)
+    kind = parts[-1].removesuffix("x2")
     for warp, scalar in zip(by_lanes[32], by_lanes[1], strict=True):
-        differ = warp != scalar
-        if parts[0] in _ARITHMETIC and parts[-1] in _FLOATS:
-            differ &= ~(
-                np.isnan(warp.view(_FLOATS[parts[-1]])) & np.isnan(scalar.view(_FLOATS[parts[-1]]))
-            )
-        assert not differ.any(), f"{opcode}: scalar and warp code differ"
+        same = np.array_equal(warp, scalar)
+        if parts[0] in _ARITHMETIC and kind in _FLOATS:
+            numbers = (result.view(_FLOATS[kind]) for result in (warp, scalar))
+            same = all(map(_same, *numbers))
+        assert same, f"{opcode}: scalar and warp code differ"
     return by_lanes[32] if len(by_lanes[32]) > 1 else by_lanes[32][0]
 
 
