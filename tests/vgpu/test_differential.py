@@ -137,6 +137,9 @@ ACROSS = {
         mov.b32 %r4, {%h3, %h2}; xor.b32 %r4, %r4, 32768; mov.b32 {%h4, _}, %r4;
         mov.b32 %r5, {%h3, %h2}; mov.b32 %r6, %r5; mov.b32 {%h3, _}, %r6; add.f16 %h3, %h3, %h3;
         neg.f16 %h3, %h3; add.f16 %h1, %h4, %h3;""",
+    "bytes": """mov.b32 {%h1, _}, %r2; mov.b32 {%h2, _}, %r3; add.f16 %h1, %h1, %h2;
+        cvt.u32.u16 %r4, %h1; mov.b32 {%h3, %h4, %h5, %h6}, %r4; add.f16 %h1, %h3, %h4;
+        mov.b32 %r5, {%h1, %h3, %h4, %h5}; mov.b32 {%h2, _}, %r5; add.f16 %h1, %h2, %h2;""",
     "a part of the lanes": """mov.b32 {%h1, _}, %r2; mov.b32 {%h2, _}, %r3; add.f16 %h3, %h1, %h2;
         setp.lt.u32 %p1, %r1, 9; @%p1 mov.b16 %h3, %h2; add.f16 %h4, %h3, %h1;
         @%p1 add.f16 %h4, %h4, %h1; mul.f16 %h1, %h4, %h2;""",

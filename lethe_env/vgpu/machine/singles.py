@@ -46,7 +46,7 @@ def lower_copy(lowering: Lowering, instruction: Instruction) -> None:
     write = lower_move if instruction.opcode[0] == "mov" else lower_arithmetic
     write(lowering, instruction)
     if instruction.opcode in _COPIES and instruction.predicate is None:
-        target, source = map(_lower, instruction.operands)
+        target, source = (_lower_half(item, instruction) for item in instruction.operands)
         known = find_single(lowering, source)
         if known is not None:
             keep_single(lowering, target, known)
@@ -77,5 +77,7 @@ def _single(lowering: Lowering, operand: Operand) -> Value:
     return value
 
 
-def _lower(operand: Operand) -> Operand:
-    return operand.items[0] if isinstance(operand, Vector) else operand
+def _lower_half(operand: Operand, instruction: Instruction) -> Operand:
+    """Where the lower 16 bits of an operand are; those of a vector of bytes are in no register."""
+    halves = instruction.opcode[-1] == "b32" and isinstance(operand, Vector)
+    return operand.items[0] if halves and len(operand.items) == 2 else operand
