@@ -138,7 +138,7 @@ def _recording(
         except CompilationError:
             log.take_back()
             raise
-        if compiled is not None and "compiled" not in record:
+        if isinstance(compiled, CompiledKernel) and "compiled" not in record:
             record["compiled"] = _compiled(compiled)
         return compiled
 
