@@ -27,7 +27,7 @@ def flatten(
     values: Sequence[Any],
     memory: AddressSpace,
     maps: Sequence[Mapping[str, Any]] = (),
-) -> Iterator[Argument]:
+) -> list[Argument]:
     """The kernel's own parameters, without the scratch pointers that Triton appends.
 
     Args:
@@ -38,35 +38,42 @@ def flatten(
         memory: where tensors get their addresses.
         maps: how tiles of each descriptor are copied, if the hardware does it.
 
-    Yields:
+    Returns:
         Pointers, integers (floats below 32 bits as their bit patterns) and floats.
 
     Raises:
         UnsupportedError: a type that has no place in a parameter list.
     """
     rest = iter(maps)
+    found: list[Argument] = []
     for name, kind, value in zip(names, types, values, strict=True):
-        yield from _parameter(name, kind, value, memory, rest)
+        _add(found, name, kind, value, memory, rest)
+    return found
 
 
-def _parameter(
-    name: str, kind: Any, value: Any, memory: AddressSpace, maps: Iterator[Mapping[str, Any]]
-) -> Iterator[Argument]:
+def _add(
+    found: list[Argument],
+    name: str,
+    kind: Any,
+    value: Any,
+    memory: AddressSpace,
+    maps: Iterator[Mapping[str, Any]],
+) -> None:
     if isinstance(kind, tuple):
         for index, (part, item) in enumerate(zip(kind, tuple(value), strict=True)):
-            yield from _parameter(f"{name}[{index}]", part, item, memory, maps)
+            _add(found, f"{name}[{index}]", part, item, memory, maps)
     elif kind == "constexpr":
         return
     elif kind.startswith("*"):
-        yield _pointer(name, value, memory)
+        found.append(_pointer(name, value, memory))
     elif kind.startswith("tensordesc"):
         tiles = next(maps, None)
         if tiles is None:
-            yield from _descriptor(name, value, memory)
+            found += _descriptor(name, value, memory)
         else:
-            yield from _tensor_map(name, value, memory, tiles)
+            found += _tensor_map(name, value, memory, tiles)
     else:
-        yield _number(kind, value)
+        found.append(_number(kind, value))
 
 
 def _pointer(name: str, value: Any, memory: AddressSpace) -> Pointer:

@@ -17,7 +17,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
 from ..kernels.cute_dsl import Compiled
-from .arguments import Argument, flatten
+from .arguments import flatten
 from .cache import ObjectCache, Translate
 from .cute.function import VirtualFunction
 from .machine import program
@@ -65,9 +65,10 @@ class Launcher:
         grid = (grid_x, grid_y, grid_z)
         if any(size > limit for size, limit in zip(grid, GRID_LIMITS, strict=True)):
             raise LaunchError(f"Triton Error [CUDA]: invalid argument (grid {grid})")
-        memory = _session().memory
+        session: Session = triton.runtime.driver.active.session
+        memory = session.memory
         maps = getattr(self._metadata, "tensordesc_meta", None) or ()
-        arguments: list[Argument] = list(flatten(self._names, self._types, values, memory, maps))
+        arguments = flatten(self._names, self._types, values, memory, maps)
         scratch = [self._scratch(kind, grid, stream) for kind in ("global", "profile")]
         arguments += [
             memory.pointer(t, "scratch") if t is not None else Pointer(0) for t in scratch
@@ -76,7 +77,7 @@ class Launcher:
             enter_hook(launch_metadata)
         if 0 not in grid:
             metadata = self._metadata
-            _session().launch(function, metadata.name, grid, arguments, metadata.shared)
+            session.launch(function, metadata.name, grid, arguments, metadata.shared)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
@@ -92,11 +93,6 @@ class Launcher:
         if not isinstance(buffer, torch.Tensor):
             raise UnsupportedError("scratch memory that is no tensor")
         return buffer
-
-
-def _session() -> Session:
-    session: Session = triton.runtime.driver.active.session
-    return session
 
 
 class VirtualDriver(DriverBase):
