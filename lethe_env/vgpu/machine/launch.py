@@ -56,6 +56,7 @@ _MULTIPROCESSORS, _MOST_BLOCKS, _MOST_WARPS = 108, 32, 64
 _SHARED_BYTES, _RESERVED_BYTES = 164 << 10, 1 << 10
 """Of an A100: multiprocessors, and what each holds; every block takes a kibibyte more."""
 _LARGE = 1 << 31
+_LINE_WORDS = 16
 _INDEX_BYTES = 4
 """Of a block."""
 
@@ -99,7 +100,8 @@ class Share:
     blocks: int
     """How many these are."""
     next_block: Room
-    """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
+    """Position in `order` from which the next free thread takes a block, uint64, and then nothing
+    up to the end of a line of the cache."""
     cells: Room
     """Address of the cells of each window's granules, and of those of its sectors, or 0; uint64
     `[2, windows]`.
@@ -205,7 +207,7 @@ def prepared(
                 Share(
                     order=order.address + _INDEX_BYTES * start,
                     blocks=end - start,
-                    next_block=Room.of(np.zeros(1, np.uint64)),
+                    next_block=Room.of(np.zeros(_LINE_WORDS, np.uint64)),
                     cells=_places(cells, rooms, len(table)),
                 )
                 for (start, end), rooms in zip(pairwise(ends), own, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,10 +34,15 @@ from .layout import (
     Site,
 )
 from .room import address_of
+from .sectors import CELL_BYTES
 from .units import Units
 from .values import LANES
 
 _ALIGN_BYTES = 1024
+_LINE_BYTES = 128
+"""Of a line of a cache and its neighbour, which some processors fetch together."""
+_COUNT_BYTES = 8
+_Kind = TypeVar("_Kind", bound=ctypes.Structure | ctypes.Array)
 _MOST_KEPT_BYTES = 1 << 15
 """Of shared memory: what takes more works longer than it takes to make a worker."""
 
@@ -50,7 +56,7 @@ class Worker:
     def __init__(self, launch: Launch, share: Share) -> None:
         self._kept: list[object] = []
         self._stacks: Stacks | None = None
-        self.context = Context()
+        self.context = self._new(Context)
         self._make_memory(launch)
         self._make_warps(launch)
         self.join(Cluster(), (ctypes.c_void_p * 1)(ctypes.addressof(self.context)), 0)
@@ -131,10 +137,25 @@ class Worker:
         del self._launch, self._share
         program.idle[kind].append(self)
 
-    def _keep(self, array: np.ndarray | ctypes.Structure | ctypes.Array) -> int:
-        """Address of an array that lives as long as the worker."""
-        self._kept.append(array)
-        return address_of(array) if isinstance(array, np.ndarray) else ctypes.addressof(array)
+    def _keep(self, structure: ctypes.Structure | ctypes.Array) -> int:
+        """Address of something that lives as long as the worker."""
+        self._kept.append(structure)
+        return ctypes.addressof(structure)
+
+    def _take(self, size_bytes: int) -> np.ndarray:
+        """Zeros, uint8 `[size_bytes]`, on cache lines that no other worker writes to."""
+        room = np.zeros(size_bytes + 2 * _LINE_BYTES, np.uint8)
+        start = -address_of(room) % _LINE_BYTES
+        return room[start : start + size_bytes]
+
+    def _new(self, kind: type[_Kind]) -> _Kind:
+        """A structure of zeros on such cache lines."""
+        return kind.from_buffer(self._take(ctypes.sizeof(kind)))
+
+    def _zeros(self, size_bytes: int) -> int:
+        """Address of zeros on such cache lines, which live as long as the worker."""
+        self._kept.append(self._take(max(size_bytes, 1)))
+        return address_of(self._kept[-1])
 
     def _make_memory(self, launch: Launch) -> None:
         context = self.context
@@ -142,37 +163,39 @@ class Worker:
         context.shared_granule_bits = launch.program.granule_bits["shared"]
         context.variables.base = VARIABLES_WINDOW << WINDOW_BITS
         context.variables.size = len(launch.variables)
-        context.variables.host = self._keep(np.zeros(len(launch.variables) + 1, np.uint8))
-        shared = np.zeros(launch.shared_bytes + 2 * _ALIGN_BYTES, np.uint8)
+        context.variables.host = self._zeros(len(launch.variables) + 1)
+        shared = self._zeros(launch.shared_bytes + 2 * _ALIGN_BYTES)
         window = context.shared_window
         window.size = launch.shared_bytes
-        window.host = -(-self._keep(shared) // _ALIGN_BYTES) * _ALIGN_BYTES
+        window.host = -(-shared // _ALIGN_BYTES) * _ALIGN_BYTES
         if launch.options.definedness:
-            window.defined = self._keep(np.zeros(launch.shared_bytes + 64, np.uint8))
+            window.defined = self._zeros(launch.shared_bytes + 64)
         if launch.options.barriers:
             cells = (launch.shared_bytes >> context.shared_granule_bits) + LANES
-            window.shadow = self._keep(np.zeros(cells, np.uint64))
+            window.shadow = self._zeros(CELL_BYTES * cells)
 
     def _make_warps(self, launch: Launch) -> None:
         context, program = self.context, launch.program
         sites = len(program.sites)
         context.warps = program.warps
         self._sites_bytes = ctypes.sizeof(Site) * max(sites, 1)
-        context.sites = self._keep((Site * max(sites, 1))())
+        context.sites = self._keep(self._new(Site * max(sites, 1)))
         self.records = (Record * (len(FINDING_KINDS) * sites + 1))()
         context.records = self._keep(self.records)
-        fibers = (Fiber * program.warps)()
+        fibers = self._new(Fiber * program.warps)
         context.fibers = self._keep(fibers)
         if program.uses_units:
-            context.units = self._keep(Units())
+            context.units = self._keep(self._new(Units))
         if program.copies:
             for fiber in fibers:
                 fiber.copies = self._keep((Copy * QUEUE)())
-        context.barriers = self._keep((Barrier * BARRIERS)()) if program.has_barriers else None
-        self.executions = np.zeros(len(program.kernel.body) + 1, np.uint64)
-        context.executions = self._keep(self.executions)
+        barriers = self._new(Barrier * BARRIERS)
+        context.barriers = self._keep(barriers) if program.has_barriers else None
+        blocks = len(program.kernel.body) + 1
+        self.executions = self._take(_COUNT_BYTES * blocks).view(np.uint64)
+        context.executions = address_of(self.executions)
         context.messages = self._keep((Message * MESSAGES)()) if program.calls else None
-        counters = Counters()
+        counters = self._new(Counters)
         context.counters = self._keep(counters)
         self.events = np.frombuffer(counters, np.uint64)
         """The fields of `Counters`."""

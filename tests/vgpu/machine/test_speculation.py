@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 
 from lethe_env.vgpu.machine import program as programs
 from lethe_env.vgpu.machine import speculation
 from lethe_env.vgpu.machine.independence import meets_only_in_memory, writes_blindly
+from lethe_env.vgpu.machine.layout import Barrier, Counters, Fiber, Site
 from lethe_env.vgpu.ptx.parser import parse
 
 BLOCKS = 16
+LINE = 64
 HELP = speculation.help_with
 BLOCK = "mov.u32 %r2, %ctaid.x; mul.wide.u32 %d3, %r2, 128; add.s64 %d4, %d1, %d3; "
 OWN = "add.s64 %d4, %d4, %d21; "
@@ -230,3 +234,32 @@ def test_only_what_is_loaded_is_saved(machine, assembler, monkeypatch, body, sav
     monkeypatch.setattr(speculation, "_saved", count)
     run(machine, assembler, body, 3)
     assert counts == saved
+
+
+def test_threads_share_no_line_of_the_cache(machine, assembler):
+    body = f"""{BLOCK}{OWN} shl.b32 %r3, %r1, 2; st.shared.b32 [%r3], %r2; bar.sync 0;
+    ld.shared.b32 %r4, [%r3]; st.global.b32 [%d4], %r4;"""
+    program = programs.compile(assembler(body, 1))
+    machine.run(program, [BLOCKS], ints(BLOCKS * 32), threads=2, shared_bytes=128)
+    first, second = (written(worker.context) for worker in program.idle.popitem()[1])
+    assert {start % LINE for start, _ in first + second} == {0}
+    assert not lines(first) & lines(second)
+
+
+def lines(pieces):
+    """Numbers of the lines of a cache on which pieces of memory lie."""
+    return {k for start, size in pieces for k in range(start // LINE, -(-(start + size) // LINE))}
+
+
+def written(context):
+    """Where the native code of a thread writes all the time, and how many bytes."""
+    window = context.shared_window
+    return [
+        (ctypes.addressof(context), ctypes.sizeof(context)),
+        (context.counters, ctypes.sizeof(Counters)),
+        (context.executions, 8),
+        (context.sites, ctypes.sizeof(Site)),
+        (context.fibers, ctypes.sizeof(Fiber)),
+        (context.barriers, ctypes.sizeof(Barrier)),
+        *((start, window.size) for start in (window.host, window.defined, window.shadow)),
+    ]
