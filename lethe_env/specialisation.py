@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .tasks.observation import Launch, Observation
@@ -23,6 +22,7 @@ class Selection(NamedTuple):
 def select(observations: Iterable[Observation]) -> Selection:
     """One launch of each kind, at most `COMPILE_LIMIT`, every kernel before any kernel twice.
 
+    Of a kind, one that ran is preferred to one that did not: what it was compiled to is known.
     Two launches are of one kind if they differ in run-time numbers only: what a block needs
     follows from its constants, its dtypes and its options. Within a kernel the kinds with the
     largest constants come first, since they ask for most.
@@ -31,8 +31,8 @@ def select(observations: Iterable[Observation]) -> Selection:
     for seen in observations:
         for launch in seen.launches:
             known = kinds.setdefault(_kind(launch), launch)
-            if known.compiled is None:
-                kinds[_kind(launch)] = replace(known, compiled=launch.compiled)
+            if known.compiled is None and launch.compiled is not None:
+                kinds[_kind(launch)] = launch
     ranked: dict[str, list[Launch]] = {}
     for launch in sorted(kinds.values(), key=_demand, reverse=True):
         ranked.setdefault(launch.kernel, []).append(launch)

@@ -20,6 +20,7 @@ _FIGURES = ("registers", "spill_bytes", "shared_bytes", "tensor_memory_columns",
 _FORMAT = 3
 
 Find = Callable[[Launch, str], str | None]
+"""From a launch and a target to the PTX that ran, if it did there."""
 
 
 class CompilerPool:

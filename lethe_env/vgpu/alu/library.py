@@ -35,7 +35,8 @@ def define(opcode: tuple[str, ...], lanes: int) -> Definition:
     """The function of a pure instruction, from raw register bits to raw register bits.
 
     Beside PTX's own opcodes there are `mov.b32.pack2`, `mov.b64.pack2`, `mov.b64.pack4` and
-    `unpack…` for the vector forms of `mov`, and `setp.….dual` for two destinations.
+    `unpack…` for the vector forms of `mov`, `setp.….dual` for two destinations, and `….single.f16`
+    for arithmetic of halves that come and go as `SINGLE`.
 
     Args:
         opcode: The opcode split at its dots.

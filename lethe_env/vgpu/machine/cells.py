@@ -12,26 +12,26 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from .room import Room
+from .buffer import Buffer
 
 _KEPT_BYTES = 256 << 20
 _LAST_MARK = 0x7FFFFFFF
 
 
 class CellPool:
-    """Rooms for cells, uint64 `[cells]`, that no launch uses at the moment."""
+    """Buffers for cells, uint64 `[cells]`, that no launch uses at the moment."""
 
     def __init__(self) -> None:
-        self._free: list[Room] = []
+        self._free: list[Buffer] = []
         self._next_mark = 0
         self._lock = threading.Lock()
 
     @contextmanager
-    def lend(self, counts: list[int], blocks: int) -> Iterator[tuple[list[Room], int]]:
-        """Rooms for one launch, and the number below its first mark.
+    def lend(self, counts: list[int], blocks: int) -> Iterator[tuple[list[Buffer], int]]:
+        """Buffers for one launch, and the number below its first mark.
 
         Args:
-            counts: Cells wanted, per room.
+            counts: Cells wanted, per buffer.
             blocks: Blocks of the launch, each with a mark, and one more for several blocks.
         """
         with self._lock:
@@ -39,21 +39,21 @@ class CellPool:
                 self._free, self._next_mark = [], 0
             base = self._next_mark
             self._next_mark += blocks + 1
-            rooms = [self._take(count) for count in counts]
+            buffers = [self._take(count) for count in counts]
         try:
-            yield rooms, base
+            yield buffers, base
         finally:
             with self._lock:
                 if base < self._next_mark:
-                    self._keep(rooms)
+                    self._keep(buffers)
 
-    def _take(self, count: int) -> Room:
-        for position, room in enumerate(self._free):
-            if len(room.array) >= count:
+    def _take(self, count: int) -> Buffer:
+        for position, kept in enumerate(self._free):
+            if len(kept.array) >= count:
                 return self._free.pop(position)
-        return Room.of(np.zeros(count, np.uint64))
+        return Buffer.of(np.zeros(count, np.uint64))
 
-    def _keep(self, rooms: list[Room]) -> None:
-        self._free = sorted(self._free + rooms, key=lambda room: len(room.array))
-        while sum(room.array.nbytes for room in self._free) > _KEPT_BYTES:
+    def _keep(self, buffers: list[Buffer]) -> None:
+        self._free = sorted(self._free + buffers, key=lambda kept: len(kept.array))
+        while sum(kept.array.nbytes for kept in self._free) > _KEPT_BYTES:
             self._free.pop()

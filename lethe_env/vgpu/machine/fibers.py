@@ -17,9 +17,9 @@ import numpy as np
 
 from ..alu.processor import has
 from ..ptx.model import UnsupportedError
+from .buffer import Buffer
 from .emit import Module, Writer
 from .layout import Context, Fiber
-from .room import Room
 from .values import Value
 
 STACK_BYTES = 1 << 23
@@ -93,7 +93,7 @@ class Stacks:
         holder = ctypes.c_char.from_buffer(self._memory)
         start = -(-ctypes.addressof(holder) // _GUARD_BYTES) * _GUARD_BYTES
         tops = [start + (warp + 1) * step for warp in range(warps)]
-        self.tops = Room.of(np.array(tops, np.uint64))
+        self.tops = Buffer.of(np.array(tops, np.uint64))
         """Address just above each stack, uint64 `[warps]`."""
         self._holder = holder
         protect = ctypes.CDLL(None, use_errno=True).mprotect

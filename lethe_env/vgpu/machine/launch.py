@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ..ptx.model import Kernel
+from .buffer import Buffer, padded_zeros
 from .cells import CellPool
 from .layout import MOST_RANKS, WINDOW_BITS
-from .room import Room
 from .schedule import cluster_order
 from .sectors import CELL_BYTES
 from .spans import SECTOR_BITS
@@ -56,9 +56,9 @@ _MULTIPROCESSORS, _MOST_BLOCKS, _MOST_WARPS = 108, 32, 64
 _SHARED_BYTES, _RESERVED_BYTES = 164 << 10, 1 << 10
 """Of an A100: multiprocessors, and what each holds; every block takes a kibibyte more."""
 _LARGE = 1 << 31
-_LINE_WORDS = 16
 _INDEX_BYTES = 4
 """Of a block."""
+_COUNT_BYTES = 8
 
 Argument = Address | Bytes | int | float
 
@@ -99,10 +99,9 @@ class Share:
     """Address of the linear indices of the blocks in the order they begin, uint32."""
     blocks: int
     """How many these are."""
-    next_block: Room
-    """Position in `order` from which the next free thread takes a block, uint64, and then nothing
-    up to the end of a line of the cache."""
-    cells: Room
+    next_block: Buffer
+    """Position in `order` from which the next free thread takes a block, uint64 `[1]`."""
+    cells: Buffer
     """Address of the cells of each window's granules, and of those of its sectors, or 0; uint64
     `[2, windows]`.
     """
@@ -118,16 +117,16 @@ class Launch:
     blocks: int
     shares: tuple[Share, ...]
     """One per thread."""
-    order: Room
+    order: Buffer
     """Linear indices of all blocks in the order they begin, uint32 `[blocks]`."""
-    parameters: Room
+    parameters: Buffer
     cluster: tuple[int, int, int]
     """Blocks per cluster along x, y and z."""
-    table: Room
+    table: Buffer
     """See `Memory`."""
     mark_base: int
     """The number below the mark of block 0."""
-    released: Room
+    released: Buffer
     """Whether a block has released, by its mark less `mark_base`; the last entry is for several
     blocks. uint32 `[blocks + 2]`.
     """
@@ -191,13 +190,13 @@ def prepared(
     """
     blocks, cells = plan.blocks, plan.cells
     cluster = cluster_of(program.kernel, options, plan.grid)
-    order = Room.of(cluster_order(plan.grid, cluster, options.seed))
+    order = Buffer.of(cluster_order(plan.grid, cluster, options.seed))
     released = np.zeros(blocks + 2, np.uint32)
     released[-1] = 1
     counts = [sum(counts) for counts in cells.values()]
-    with _POOL.lend(threads * counts, blocks) as (rooms, mark_base):
+    with _POOL.lend(threads * counts, blocks) as (buffers, mark_base):
         ends = [blocks * k // threads for k in range(threads + 1)]
-        own = [rooms[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
+        own = [buffers[k * len(cells) : (k + 1) * len(cells)] for k in range(threads)]
         yield Launch(
             program=program,
             options=options,
@@ -207,29 +206,29 @@ def prepared(
                 Share(
                     order=order.address + _INDEX_BYTES * start,
                     blocks=end - start,
-                    next_block=Room.of(np.zeros(_LINE_WORDS, np.uint64)),
-                    cells=_places(cells, rooms, len(table)),
+                    next_block=Buffer.of(padded_zeros(_COUNT_BYTES).view(np.uint64)),
+                    cells=_places(cells, buffers, len(table)),
                 )
-                for (start, end), rooms in zip(pairwise(ends), own, strict=True)
+                for (start, end), buffers in zip(pairwise(ends), own, strict=True)
             ),
             order=order,
             parameters=plan.parameters,
             cluster=cluster,
-            table=Room.of(table),
+            table=Buffer.of(table),
             mark_base=mark_base,
-            released=Room.of(released),
+            released=Buffer.of(released),
             variables=program.variables,
             shared_bytes=program.static_shared_bytes + options.shared_bytes,
         )
 
 
-def _places(cells: Cells, rooms: Sequence[Room], windows: int) -> Room:
-    """Of cells in rooms; see `Share.cells`."""
+def _places(cells: Cells, buffers: Sequence[Buffer], windows: int) -> Buffer:
+    """Of cells in buffers; see `Share.cells`."""
     places = np.zeros((2, windows), np.uint64)
-    for (window, (_, of_sectors)), room in zip(cells.items(), rooms, strict=True):
-        places[0, window] = room.address + CELL_BYTES * of_sectors
-        places[1, window] = room.address
-    return Room.of(places)
+    for (window, (_, of_sectors)), buffer in zip(cells.items(), buffers, strict=True):
+        places[0, window] = buffer.address + CELL_BYTES * of_sectors
+        places[1, window] = buffer.address
+    return Buffer.of(places)
 
 
 def cells_wanted(program: Program, arguments: Sequence[Argument], table: np.ndarray) -> Cells:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..ptx.model import Kernel, Parameter
+from .buffer import Buffer
 from .launch import (
     Argument,
     Bytes,
@@ -20,7 +21,6 @@ from .launch import (
     has_hidden_pointer,
     reachable_windows,
 )
-from .room import Room
 from .speculation import worthwhile_threads
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Plan:
 
     grid: tuple[int, int, int]
     blocks: int
-    parameters: Room
+    parameters: Buffer
     """As the kernel reads them."""
     loaded: frozenset[int]
     """Windows that loads may reach."""
@@ -124,7 +124,7 @@ def _planned(
     plan = Plan(
         grid=(x, y, z),
         blocks=blocks,
-        parameters=Room.of(_parameter_buffer(program.kernel, arguments)),
+        parameters=Buffer.of(_parameter_buffer(program.kernel, arguments)),
         loaded=loaded,
         written=frozenset(reachable_windows(accessed.written, arguments, table)),
         cells=cells,

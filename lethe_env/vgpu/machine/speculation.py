@@ -83,7 +83,7 @@ def worthwhile_threads(
 
 
 def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | None:
-    """Run every share of a launch on a thread of its own, which then helps the others.
+    """Run every share of a launch on a thread of its own, which then steals from the others.
 
     Args:
         launch: what to run.
@@ -112,11 +112,11 @@ def run_apart(launch: Launch, cells: Cells, saved: Set[int]) -> LaunchReport | N
 def _work(launch: Launch, number: int, worker: Worker) -> None:
     """Run a worker's own share, and then what others have not come to."""
     launch.program.work(worker)
-    help_with(worker, (*launch.shares[number + 1 :], *launch.shares[:number]), launch.program.work)
+    steal(worker, (*launch.shares[number + 1 :], *launch.shares[:number]), launch.program.work)
 
 
-def help_with(worker: Worker, shares: Sequence[Share], work: Callable[[Worker], None]) -> None:
-    """Run what is left of shares that other threads have begun with.
+def steal(worker: Worker, shares: Sequence[Share], work: Callable[[Worker], None]) -> None:
+    """Run blocks that are left of other threads' shares.
 
     Args:
         worker: What runs it.

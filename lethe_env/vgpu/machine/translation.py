@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..alu import library
 from ..ptx.clusters import uses_clusters
 from ..ptx.flow import Flow, analyse
-from ..ptx.halves import without_idle_halves
+from ..ptx.halves import without_dead_halves
 from ..ptx.in_flight import register_faults
 from ..ptx.model import Instruction, Kernel, UnsupportedError
 from ..ptx.polling import Polling, polling
@@ -117,7 +117,7 @@ def translate_kernel(kernel: Kernel, known: Mapping[str, str] | None = None) -> 
     """
     if kernel.threads <= 0 or kernel.threads % LANES:
         raise UnsupportedError(f"blocks of {kernel.threads} threads, which is no number of warps")
-    kernel = without_idle_halves(kernel)
+    kernel = without_dead_halves(kernel)
     flow = analyse(kernel)
     waits = polling(kernel, flow)
     module = Module(known)

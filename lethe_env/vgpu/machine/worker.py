@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from .async_copies import QUEUE
+from .buffer import address_of, padded_zeros
 from .fibers import Stacks, borrow, give_back
 from .launch import Launch, Share
 from .layout import (
@@ -33,14 +34,11 @@ from .layout import (
     Record,
     Site,
 )
-from .room import address_of
 from .sectors import CELL_BYTES
 from .units import Units
 from .values import LANES
 
 _ALIGN_BYTES = 1024
-_LINE_BYTES = 128
-"""Of a line of a cache and its neighbour, which some processors fetch together."""
 _COUNT_BYTES = 8
 _Kind = TypeVar("_Kind", bound=ctypes.Structure | ctypes.Array)
 _MOST_KEPT_BYTES = 1 << 15
@@ -56,7 +54,7 @@ class Worker:
     def __init__(self, launch: Launch, share: Share) -> None:
         self._kept: list[object] = []
         self._stacks: Stacks | None = None
-        self.context = self._new(Context)
+        self.context = _new(Context)
         self._make_memory(launch)
         self._make_warps(launch)
         self.join(Cluster(), (ctypes.c_void_p * 1)(ctypes.addressof(self.context)), 0)
@@ -142,20 +140,11 @@ class Worker:
         self._kept.append(structure)
         return ctypes.addressof(structure)
 
-    def _take(self, size_bytes: int) -> np.ndarray:
-        """Zeros, uint8 `[size_bytes]`, on cache lines that no other worker writes to."""
-        room = np.zeros(size_bytes + 2 * _LINE_BYTES, np.uint8)
-        start = -address_of(room) % _LINE_BYTES
-        return room[start : start + size_bytes]
-
-    def _new(self, kind: type[_Kind]) -> _Kind:
-        """A structure of zeros on such cache lines."""
-        return kind.from_buffer(self._take(ctypes.sizeof(kind)))
-
     def _zeros(self, size_bytes: int) -> int:
-        """Address of zeros on such cache lines, which live as long as the worker."""
-        self._kept.append(self._take(max(size_bytes, 1)))
-        return address_of(self._kept[-1])
+        """Address of zeros that live as long as the worker, with no other data beside them."""
+        array = padded_zeros(size_bytes)
+        self._kept.append(array)
+        return address_of(array)
 
     def _make_memory(self, launch: Launch) -> None:
         context = self.context
@@ -179,26 +168,31 @@ class Worker:
         sites = len(program.sites)
         context.warps = program.warps
         self._sites_bytes = ctypes.sizeof(Site) * max(sites, 1)
-        context.sites = self._keep(self._new(Site * max(sites, 1)))
+        context.sites = self._keep(_new(Site * max(sites, 1)))
         self.records = (Record * (len(FINDING_KINDS) * sites + 1))()
         context.records = self._keep(self.records)
-        fibers = self._new(Fiber * program.warps)
+        fibers = _new(Fiber * program.warps)
         context.fibers = self._keep(fibers)
         if program.uses_units:
-            context.units = self._keep(self._new(Units))
+            context.units = self._keep(_new(Units))
         if program.copies:
             for fiber in fibers:
-                fiber.copies = self._keep((Copy * QUEUE)())
-        barriers = self._new(Barrier * BARRIERS)
-        context.barriers = self._keep(barriers) if program.has_barriers else None
+                fiber.copies = self._keep(_new(Copy * QUEUE))
+        if program.has_barriers:
+            context.barriers = self._keep(_new(Barrier * BARRIERS))
         blocks = len(program.kernel.body) + 1
-        self.executions = self._take(_COUNT_BYTES * blocks).view(np.uint64)
+        self.executions = padded_zeros(_COUNT_BYTES * blocks).view(np.uint64)
         context.executions = address_of(self.executions)
         context.messages = self._keep((Message * MESSAGES)()) if program.calls else None
-        counters = self._new(Counters)
+        counters = _new(Counters)
         context.counters = self._keep(counters)
         self.events = np.frombuffer(counters, np.uint64)
         """The fields of `Counters`."""
+
+
+def _new(kind: type[_Kind]) -> _Kind:
+    """A structure of zeros with no other data on its cache lines."""
+    return kind.from_buffer(padded_zeros(ctypes.sizeof(kind)))
 
 
 def _kind(launch: Launch) -> tuple[int, bool, bool]:

@@ -15,16 +15,16 @@ _PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 _BY_HALVES = frozenset(("add", "sub", "mul", "fma", "min", "max", "neg", "abs", "ex2", "tanh"))
 
 
-def without_idle_halves(kernel: Kernel) -> Kernel:
+def without_dead_halves(kernel: Kernel) -> Kernel:
     """The kernel with packed arithmetic cut to the lower half where nobody reads the upper one.
 
     What lies in the upper half of such a register afterwards is not what it was before.
     """
-    idle = _idle(kernel)
-    if not idle:
+    dead = _dead(kernel)
+    if not dead:
         return kernel
     body = [
-        replace(item, opcode=_lower_half(item.opcode)) if item.index in idle else item
+        replace(item, opcode=_lower_half(item.opcode)) if item.index in dead else item
         for item in kernel.body
     ]
     return replace(kernel, body=tuple(body))
@@ -34,7 +34,7 @@ def _lower_half(opcode: tuple[str, ...]) -> tuple[str, ...]:
     return (*opcode[:-1], _PACKED[opcode[-1]])
 
 
-def _idle(kernel: Kernel) -> frozenset[int]:
+def _dead(kernel: Kernel) -> frozenset[int]:
     """Indices of instructions whose upper halves are computed for nobody.
 
     The greatest such set: an instruction is in it if all that reads its result is in it, or takes

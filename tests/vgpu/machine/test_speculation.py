@@ -15,7 +15,7 @@ from lethe_env.vgpu.ptx.parser import parse
 
 BLOCKS = 16
 LINE = 64
-HELP = speculation.help_with
+STEAL = speculation.steal
 BLOCK = "mov.u32 %r2, %ctaid.x; mul.wide.u32 %d3, %r2, 128; add.s64 %d4, %d1, %d3; "
 OWN = "add.s64 %d4, %d4, %d21; "
 
@@ -31,7 +31,7 @@ def _eager_threads(monkeypatch):
 @pytest.fixture(autouse=True)
 def _own_shares(monkeypatch):
     """Blocks are so short that the first thread would run them all."""
-    monkeypatch.setattr(speculation, "help_with", lambda *arguments: None)
+    monkeypatch.setattr(speculation, "steal", lambda *arguments: None)
 
 
 @pytest.fixture
@@ -110,12 +110,12 @@ def test_a_thread_that_is_free_runs_the_blocks_of_others(
         for task in tasks[::order]:
             task()
 
-    def help_with(worker, shares, work):
-        HELP(worker, shares, work)
+    def steal(worker, shares, work):
+        STEAL(worker, shares, work)
         ran.append(int(worker.executions.sum()))
 
     monkeypatch.setattr(speculation, "run_all", in_turn)
-    monkeypatch.setattr(speculation, "help_with", help_with)
+    monkeypatch.setattr(speculation, "steal", steal)
     body = {**INDEPENDENT, **DEPENDENT}[name].replace("[%d4+128]", "[%d4]")
     assert run(machine, assembler, body, 3) == run(machine, assembler, body, 1)
     assert ran[0]

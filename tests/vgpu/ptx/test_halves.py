@@ -2,7 +2,7 @@
 
 import pytest
 
-from lethe_env.vgpu.ptx.halves import without_idle_halves
+from lethe_env.vgpu.ptx.halves import without_dead_halves
 from lethe_env.vgpu.ptx.parser import parse
 
 from .corpus import wrapped
@@ -15,7 +15,7 @@ LOWER, UPPER, BOTH = ("mov.b32 {" + names + "}, %r3;" for names in ("%h1, _", "_
 def cut(*lines):
     """The opcodes that are cut to the lower half."""
     kernel = parse(wrapped("\n".join((*lines, "ret;"))))
-    pairs = zip(kernel.body, without_idle_halves(kernel).body, strict=True)
+    pairs = zip(kernel.body, without_dead_halves(kernel).body, strict=True)
     return [new.name for old, new in pairs if new.opcode != old.opcode]
 
 
